@@ -1,0 +1,66 @@
+"""The engine's options: plain data, no torch. `None` means "decided from the device"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import ConfigError
+
+MAX_ARRIVAL_WINDOW = 0.050  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    model: str  # a GGUF file or a folder of safetensors
+    device: str = "auto"
+    dtype: str = "auto"
+    max_model_len: int | None = None  # tokens; None: the model's own context
+    max_running: int | None = None  # requests in one step
+    max_waiting: int = 1024  # requests queued before new ones are refused
+    max_step_tokens: int | None = None  # token budget of one step
+    block_size: int = 16  # tokens in one KV block
+    kv_cache_memory: int | None = None  # bytes
+    memory_fraction: float = 0.9  # of an accelerator's memory, weights included
+    prefix_caching: bool = True
+    arrival_window: float = 0.0  # seconds to wait so that arrivals group; 0: off
+    ageing_seconds: float = 10.0  # waiting this long is worth one priority level
+    threads: int | None = None  # CPU threads for the device work
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_running", "max_waiting", "max_step_tokens", "block_size", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}.")
+        if self.kv_cache_memory is not None and self.kv_cache_memory < 1:
+            raise ConfigError(f"kv_cache_memory must be a positive number of bytes, got {self.kv_cache_memory}.")
+        if not 0.0 < self.memory_fraction <= 1.0:
+            raise ConfigError(f"memory_fraction must be above 0 and at most 1, got {self.memory_fraction}.")
+        if not 0.0 <= self.arrival_window <= MAX_ARRIVAL_WINDOW:
+            raise ConfigError(
+                f"arrival_window must be between 0 and {MAX_ARRIVAL_WINDOW} seconds, got {self.arrival_window}."
+            )
+        if not self.ageing_seconds > 0:
+            raise ConfigError(f"ageing_seconds must be above 0, got {self.ageing_seconds}.")
+        if self.max_running is not None and self.max_step_tokens is not None and self.max_running > self.max_step_tokens:
+            raise ConfigError(
+                f"max_running ({self.max_running}) must not exceed max_step_tokens ({self.max_step_tokens}): "
+                "every running request needs one token of each step."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What the engine settled on once the model was loaded."""
+
+    architecture: str
+    device: str
+    dtype: str
+    quantization: str  # of the weights as stored, e.g. "Q4_1" or "none"
+    vocab_size: int
+    max_model_len: int
+    max_running: int
+    max_step_tokens: int
+    block_size: int
+    num_blocks: int
+    weight_bytes: int
+    load_seconds: float

@@ -1,0 +1,182 @@
+"""What goes into the engine and what comes out: plain data, no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.errors import InvalidRequestError
+
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256
+MAX_PRIORITY = 1000
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose tokens. Defaults sample from the model's own distribution."""
+
+    n: int = 1
+    max_tokens: int | None = None  # None: until the model stops or the context is full
+    min_tokens: int = 0
+    temperature: float = 1.0  # 0: greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0 or -1: off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    seed: int | None = None  # None: drawn by the engine
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None  # None: none; 0: the chosen token's; k: and the k likeliest
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        # A str is a sequence too: stop="END" would silently mean three stops.
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        if self.logit_bias is None:
+            object.__setattr__(self, "logit_bias", {})
+        self._check()
+
+    def _check(self) -> None:
+        _integer("n", self.n, 1, MAX_CHOICES)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1)
+        _integer("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens}).",
+                param="min_tokens",
+            )
+        _number("temperature", self.temperature, 0.0, 2.0)
+        _number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _integer("top_k", self.top_k, -1)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token, bias in self.logit_bias.items():
+            _integer("logit_bias", token, 0)
+            _number("logit_bias", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _integer("seed", self.seed, -(2**63), 2**64 - 1)
+        if len(self.stop) > MAX_STOPS:
+            raise InvalidRequestError(f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}.", param="stop")
+        for text in self.stop:
+            if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_CHARACTERS:
+                raise InvalidRequestError(
+                    f"Each stop string must have 1 to {MAX_STOP_CHARACTERS} characters.", param="stop"
+                )
+        for token in self.stop_token_ids:
+            _integer("stop_token_ids", token, 0)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse token ids the model does not have."""
+        for name, ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
+            for token in ids:
+                if token >= vocab_size:
+                    raise InvalidRequestError(
+                        f"{name} names token id {token}, but the vocabulary has {vocab_size} tokens.", param=name
+                    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One prompt for the engine. `n` choices share it."""
+
+    id: str
+    prompt: list[int]
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
+    priority: int = 0  # lower is earlier
+    salt: str = ""  # prefix-cache namespace, one per tenant
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural-log probabilities of one position, from the model's raw distribution."""
+
+    chosen: float
+    top_ids: list[int]
+    top: list[float]
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenEvent:
+    """New tokens of one choice; the event that carries `finish_reason` is its last."""
+
+    request_id: str
+    index: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stop_token: int | None = None  # the id that ended it, when finish_reason is "stop"
+    error: str | None = None  # a sentence, when finish_reason is "error"
+    cached_tokens: int = 0  # prompt tokens taken from the prefix cache
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineStats:
+    """The engine's own account of itself. Counters only grow; the rest is the state now."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_cached: int = 0  # reusable, held by nobody
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    prefix_queries: int = 0  # prompt tokens looked up
+    prefix_hits: int = 0  # of those, tokens found
+    preemptions: int = 0
+    # Sums over steps, so that their ratio is the time-averaged waste.
+    kv_allocated_tokens: int = 0
+    kv_used_tokens: int = 0
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of blocks in use by requests, 0 to 1."""
+        held = self.blocks_total - self.blocks_free - self.blocks_cached
+        return held / self.blocks_total if self.blocks_total else 0.0
+
+    @property
+    def kv_waste(self) -> float:
+        """Share of allocated cache positions that held no token, averaged over steps."""
+        if not self.kv_allocated_tokens:
+            return 0.0
+        return 1.0 - self.kv_used_tokens / self.kv_allocated_tokens
+
+
+def _integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequestError(f"{name} must be an integer, got {value!r}.", param=name)
+    if value < low or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidRequestError(f"{name} must be {limits}, got {_shown(value)}.", param=name)
+
+
+def _number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidRequestError(f"{name} must be a number, got {value!r}.", param=name)
+    inside = (low < value <= high) if low_open else (low <= value <= high)
+    if not inside or math.isnan(value):
+        opening = f"above {low:g} and at most {high:g}" if low_open else f"between {low:g} and {high:g}"
+        raise InvalidRequestError(f"{name} must be {opening}, got {_shown(value)}.", param=name)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
