@@ -1,0 +1,59 @@
+# `make serve` and `make test` do all of their own set-up; `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-all lint format bench constraints clean
+
+MODEL ?= default
+HOST ?= 127.0.0.1
+PORT ?= 8000
+ARGS ?=
+
+PYTHON_BIN := .venv/bin/python
+ENGINE := .venv/.installed-engine
+DEV := .venv/.installed-dev
+export PYTHONUNBUFFERED := 1
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] [ARGS="--max-model-len 4K"]
+	@$(PYTHON_BIN) -m penstock pull "$(MODEL)"
+	@exec $(PYTHON_BIN) -m penstock serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)" $(ARGS)
+
+test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
+	$(PYTHON_BIN) -m penstock pull default
+	$(PYTHON_BIN) -m pytest $(PYTEST)
+
+test-all: lint ## The same, with the slow tests and those against other systems
+	$(PYTHON_BIN) -m penstock pull default
+	$(PYTHON_BIN) -m pytest -m "" $(PYTEST)
+
+lint: $(DEV) ## Style, types and import contracts only
+	$(PYTHON_BIN) -m ruff check .
+	$(PYTHON_BIN) -m ruff format --check .
+	$(PYTHON_BIN) -m mypy
+	.venv/bin/lint-imports
+
+format: $(DEV) ## Rewrite the code in the project's style
+	$(PYTHON_BIN) -m ruff check --fix .
+	$(PYTHON_BIN) -m ruff format .
+
+bench: $(ENGINE) ## Continuous against static batching on the default model (ARGS="--workload W2")
+	@$(PYTHON_BIN) -m penstock bench offline "$(MODEL)" --compare-static $(ARGS)
+
+constraints: $(DEV) ## Pin what is installed now in constraints.txt
+	@{ sed '/^[^#]/,$$d' constraints.txt; \
+	   $(PYTHON_BIN) -m pip freeze --all --exclude-editable --exclude pip \
+	   | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
+
+clean: ## Remove the environment, caches and builds (the model cache stays)
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# One environment, two sizes: what serves, and what also tests.
+$(ENGINE): pyproject.toml constraints.txt
+	@tools/environment engine
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt
+	@tools/environment engine,dev
+	@touch $@ $(ENGINE)
