@@ -1,0 +1,191 @@
+"""KV memory as the scheduler sees it: tables that grow, fork, share prefixes and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from penstock.engine.memory.digest import DigestChain, root_digest
+from penstock.engine.memory.pool import BlockPool
+from penstock.engine.memory.prefix import PrefixTree
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """The blocks of one sequence, in order, and how many of them the prefix tree knows.
+
+    `changed_from` is the first entry the device has not been told about; the device side
+    resets it to `len(blocks)` when it copies the table.
+    """
+
+    chain: DigestChain
+    blocks: list[int] = field(default_factory=list)
+    committed: int = 0
+    changed_from: int = 0
+    announced: list[bytes] = field(default_factory=list)
+
+
+class KVMemory:
+    """Every block is free, idle in the prefix tree, or held by at least one table."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
+        self.block_size = block_size
+        self.prefix_caching = prefix_caching
+        self._pool = BlockPool(num_blocks)
+        self._tree = PrefixTree()
+        # Prefix blocks that a running sequence is about to compute.
+        self._coming: set[bytes] = set()
+
+    @property
+    def num_blocks(self) -> int:
+        return self._pool.num_blocks
+
+    @property
+    def num_free(self) -> int:
+        return self._pool.num_free
+
+    @property
+    def num_cached(self) -> int:
+        return self._tree.num_idle
+
+    @property
+    def available(self) -> int:
+        """Blocks that can be had now: free ones and idle ones."""
+        return self._pool.num_free + self._tree.num_idle
+
+    def new_table(self, salt: str) -> BlockTable:
+        return BlockTable(DigestChain(root_digest(salt), self.block_size))
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def peek(self, table: BlockTable, tokens: list[int]) -> tuple[int, int, bool]:
+        """(known prefix blocks, how many of those are idle, whether the next one is coming).
+
+        The last token is always left to compute: its logits are needed.
+        """
+        if not self.prefix_caching:
+            return 0, 0, False
+        limit = (len(tokens) - 1) // self.block_size
+        digests = table.chain.extend(tokens)
+        found = self._tree.match(digests, limit)
+        idle = sum(1 for node in found if not self._pool.holders(node.block))
+        coming = len(found) < limit and digests[len(found)] in self._coming
+        return len(found), idle, coming
+
+    def adopt_prefix(self, table: BlockTable, tokens: list[int]) -> int:
+        """Fill an empty table with the known prefix of `tokens`, announce the blocks that the
+        sequence will compute, and return how many tokens need no computing."""
+        if not self.prefix_caching:
+            return 0
+        limit = (len(tokens) - 1) // self.block_size
+        digests = table.chain.extend(tokens)
+        found = self._tree.match(digests, limit)
+        for node in found:
+            if self._pool.share(node.block) == 1:
+                self._tree.unpark(node.block)
+            table.blocks.append(node.block)
+        table.committed = len(found)
+        table.changed_from = 0
+        table.announced = [digest for digest in digests[len(found) :] if digest not in self._coming]
+        self._coming.update(table.announced)
+        return len(found) * self.block_size
+
+    def can_grow(self, table: BlockTable, start: int, tokens: int) -> bool:
+        """Whether `grow` with the same arguments would find enough blocks."""
+        missing = self.blocks_for(tokens) - len(table.blocks)
+        return missing + self._is_shared(table, start) <= self.available
+
+    def grow(self, table: BlockTable, start: int, tokens: int) -> tuple[int, int] | None:
+        """Make the positions from `start` to `tokens` writable; the caller asked `can_grow`.
+
+        When others read the block that `start` falls in, the table gets its own: the result is the
+        copy (from, to) that the device must make before this step writes anything.
+        """
+        copy = None
+        if self._is_shared(table, start):
+            index = start // self.block_size
+            copy = (table.blocks[index], self._take())
+            table.blocks[index] = copy[1]
+            table.changed_from = min(table.changed_from, index)
+            table.committed = min(table.committed, index)
+            self._drop(copy[0])
+        for _ in range(self.blocks_for(tokens) - len(table.blocks)):
+            table.blocks.append(self._take())
+        return copy
+
+    def _is_shared(self, table: BlockTable, start: int) -> bool:
+        index = start // self.block_size
+        if index >= len(table.blocks):
+            return False
+        block = table.blocks[index]
+        return self._pool.holders(block) > 1 or self._tree.holds(block)
+
+    def fork(self, table: BlockTable, tokens: int) -> BlockTable:
+        """A second table over the first `tokens` tokens of `table`; blocks are shared until written."""
+        full = tokens // self.block_size
+        child = BlockTable(table.chain.fork(full), table.blocks[: self.blocks_for(tokens)])
+        child.committed = min(table.committed, full)
+        for block in child.blocks:
+            self._pool.share(block)
+        return child
+
+    def commit(self, table: BlockTable, tokens: list[int], computed: int) -> None:
+        """The first `computed` tokens now have their keys and values: publish the full blocks."""
+        if not self.prefix_caching:
+            return
+        full = computed // self.block_size
+        if table.committed >= full:
+            return
+        digests = table.chain.extend(tokens)
+        for index in range(table.committed, full):
+            digest, block = digests[index], table.blocks[index]
+            known = self._tree.find(digest)
+            if known is None:
+                self._tree.insert(digest, block, digests[index - 1] if index else None)
+            elif known.block != block:
+                # Somebody else computed the same block first: keep one copy.
+                if self._pool.share(known.block) == 1:
+                    self._tree.unpark(known.block)
+                table.blocks[index] = known.block
+                table.changed_from = min(table.changed_from, index)
+                self._drop(block)
+            self._coming.discard(digest)
+        table.committed = full
+
+    def release(self, table: BlockTable) -> None:
+        """Give up every block; the table is empty afterwards. Full blocks stay findable."""
+        self._coming.difference_update(table.announced)
+        table.announced = []
+        for block in reversed(table.blocks):
+            self._drop(block)
+        table.blocks = []
+        table.committed = 0
+        table.changed_from = 0
+
+    def _take(self) -> int:
+        if not self._pool.num_free:
+            self._pool.reclaim(self._tree.evict())
+        return self._pool.take()
+
+    def _drop(self, block: int) -> None:
+        if self._pool.drop(block):
+            return
+        if self._tree.holds(block):
+            self._tree.park(block)
+        else:
+            self._pool.reclaim(block)
+
+    def check(self, tables: Iterable[BlockTable]) -> None:
+        """Assert that free + idle + held = total, and that holders are exactly the given tables."""
+        held = Counter(block for table in tables for block in table.blocks)
+        free, idle = self._pool.free_blocks(), self._tree.idle_blocks()
+        assert len(set(free)) == len(free), "a block is free twice"
+        assert not set(free) & held.keys(), "a free block is held"
+        assert not set(idle) & held.keys(), "an idle block is held"
+        assert not set(idle) & set(free), "an idle block is free"
+        assert len(free) + len(idle) + len(held) == self.num_blocks, "blocks were lost"
+        for block, holders in held.items():
+            assert self._pool.holders(block) == holders, f"block {block} has a wrong holder count"
+        self._tree.check()

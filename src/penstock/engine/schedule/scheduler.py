@@ -1,0 +1,307 @@
+"""The step scheduler: decodes first, then prompt chunks, under one token budget."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from penstock.engine.memory.manager import KVMemory
+from penstock.engine.request import Request
+from penstock.engine.schedule.sequence import Sequence
+from penstock.errors import ContextLengthError, QueueFullError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a step and the queue. Units: requests, tokens, seconds."""
+
+    max_running: int
+    max_waiting: int
+    max_step_tokens: int
+    max_model_len: int
+    arrival_window: float = 0.0
+    ageing_seconds: float = 10.0
+
+
+@dataclass(slots=True)
+class Grant:
+    """Compute `count` tokens of `sequence` from position `start` on."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the step's last token of this sequence is followed by a new one."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What the device does in one step, in this order: `copies`, `admitted`, `grants`."""
+
+    grants: list[Grant] = field(default_factory=list)
+    admitted: list[Sequence] = field(default_factory=list)  # newly placed in a slot
+    copies: list[tuple[int, int]] = field(default_factory=list)  # blocks, from and to, in order
+    wake_at: float | None = None  # when to ask again, if the plan is empty because of the window
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(grant.count for grant in self.grants)
+
+
+class Scheduler:
+    """Holds every live sequence, either waiting or running, both in order of rank.
+
+    The sequence of smallest rank is never preempted, and memory holds at least one sequence of
+    full length: so the first in order always advances, and everyone becomes the first.
+    """
+
+    def __init__(self, limits: Limits, memory: KVMemory) -> None:
+        self.limits = limits
+        self.memory = memory
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+        self.prefix_queries = 0  # tokens
+        self.prefix_hits = 0  # tokens
+        self._live: dict[str, list[Sequence]] = {}
+        self._free_slots = list(range(limits.max_running - 1, -1, -1))
+        self._serial = 0
+        # Blocks kept for the growth of running sequences when another is admitted.
+        self._headroom = max(1, memory.num_blocks // 100)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def submit(self, request: Request, now: float) -> None:
+        """Queue a request, or say why not."""
+        prompt_len, choices = len(request.prompt), request.params.n
+        if prompt_len >= self.limits.max_model_len:
+            raise ContextLengthError(
+                f"The prompt has {prompt_len} tokens, but the model's context of "
+                f"{self.limits.max_model_len} tokens must hold the prompt and at least one token more."
+            )
+        if len(self.waiting) + choices > self.limits.max_waiting:
+            raise QueueFullError(
+                f"The engine's queue is full ({len(self.waiting)} of {self.limits.max_waiting} waiting)."
+            )
+        limit = self.limits.max_model_len
+        if request.params.max_tokens is not None:
+            limit = min(limit, prompt_len + request.params.max_tokens)
+        ranked = now + request.priority * self.limits.ageing_seconds
+        sequences: list[Sequence] = []
+        for index in range(choices):
+            self._serial += 1
+            sequence = Sequence(
+                request,
+                index,
+                (ranked, self._serial),
+                now,
+                list(request.prompt),
+                limit,
+                self.memory.new_table(request.salt),
+                sequences[0] if sequences else None,
+            )
+            sequences.append(sequence)
+            insort(self.waiting, sequence, key=_rank)
+        self._live[request.id] = sequences
+
+    def cancel(self, request_id: str, index: int | None = None) -> list[Sequence]:
+        """End a request, or one of its choices; returns the sequences that this ended."""
+        ended = [s for s in self._live.get(request_id, ()) if index is None or s.index == index]
+        for sequence in ended:
+            self._end(sequence)
+            sequence.finish_reason = "cancelled"
+        return ended
+
+    def schedule(self, now: float) -> StepPlan:
+        """Decide the next step. Call `complete` with its results before the next call."""
+        step = _Step(self.limits.max_step_tokens)
+        decodes = [s for s in self.running if s.remaining == 1]
+        chunks = [s for s in self.running if s.remaining > 1]
+        for sequence in decodes + chunks:
+            if sequence.running and step.budget:
+                self._advance(sequence, step)
+        wake_at = self._window_end(now)
+        if wake_at is None and not step.preempted:
+            self._admit(step)
+        plan = StepPlan(list(step.grants.values()), step.admitted, step.copies)
+        if not plan.grants:
+            plan.wake_at = wake_at
+        return plan
+
+    def complete(self, plan: StepPlan, sampled: list[int]) -> list[Sequence]:
+        """Take a step's results: one token for each grant that samples, in the plan's order.
+
+        Returns the sequences that sampled; those with a finish_reason have left.
+        """
+        advanced: list[Sequence] = []
+        tokens = iter(sampled)
+        for grant in plan.grants:
+            sequence = grant.sequence
+            samples = grant.samples
+            sequence.computed += grant.count
+            self.memory.commit(sequence.table, sequence.tokens, sequence.computed)
+            if samples:
+                sequence.append(next(tokens))
+                advanced.append(sequence)
+                if sequence.finish_reason is not None:
+                    self._end(sequence)
+        return advanced
+
+    def kv_tokens(self) -> tuple[int, int]:
+        """(cache positions allocated to running sequences, positions of those that hold a token)."""
+        memory = self.memory
+        allocated = (memory.num_blocks - memory.available) * memory.block_size
+        slack = sum(len(s.table.blocks) * memory.block_size - s.computed for s in self.running)
+        return allocated, allocated - slack
+
+    def check(self) -> None:
+        """Assert the invariants of scheduler and memory; cheap enough for every simulated step."""
+        self.memory.check(s.table for s in self.running)
+        assert all(not s.table.blocks for s in self.waiting), "a waiting sequence holds blocks"
+        live = [s for group in self._live.values() for s in group]
+        assert len(live) == len(self.waiting) + len(self.running), "a sequence is nowhere or twice"
+        slots = [s.slot for s in self.running] + self._free_slots
+        assert sorted(slots) == list(range(self.limits.max_running)), "a slot was lost or given twice"
+        for queue in (self.waiting, self.running):
+            assert all(a.rank < b.rank for a, b in zip(queue, queue[1:], strict=False)), "a queue is out of order"
+
+    def _advance(self, sequence: Sequence, step: _Step) -> bool:
+        """Grant a running sequence what the budget allows, at the cost of those behind it."""
+        count = min(sequence.remaining, step.budget)
+        start, end = sequence.computed, sequence.computed + count
+        while not self.memory.can_grow(sequence.table, start, end):
+            victim = self.running[-1]
+            self._preempt(victim, step)
+            if victim is sequence:
+                return False
+        step.grant(sequence, count, self.memory.grow(sequence.table, start, end))
+        return True
+
+    def _admit(self, step: _Step) -> None:
+        """Start waiting sequences in order while slots, memory and budget last."""
+        position = 0
+        while position < len(self.waiting) and step.budget:
+            sequence = self.waiting[position]
+            if self._should_wait(sequence):
+                position += 1
+                continue
+            if not self._make_room(sequence, step):
+                # Nobody overtakes for want of memory: a large request would starve.
+                break
+            self.waiting.remove(sequence)
+            self._place(sequence, step)
+            self._advance(sequence, step)
+            if step.preempted:
+                # The queue changed behind us: whoever was put back must not be started again.
+                break
+
+    def _should_wait(self, sequence: Sequence) -> bool:
+        """Whether what this sequence needs is being computed by another one right now."""
+        if sequence.awaits_fork:
+            return True
+        return not sequence.can_fork and self.memory.peek(sequence.table, sequence.tokens)[2]
+
+    def _make_room(self, sequence: Sequence, step: _Step) -> bool:
+        """See that a slot and memory are there, preempting sequences of lower priority if need be."""
+        while not self._free_slots or not self._fits(sequence):
+            victim = self.running[-1] if self.running else None
+            if victim is None or victim.rank < sequence.rank:
+                return False
+            if victim.request.priority <= sequence.request.priority:
+                return False
+            self._preempt(victim, step)
+        return True
+
+    def _fits(self, sequence: Sequence) -> bool:
+        headroom = self._headroom if self.running else 0
+        if sequence.can_fork:
+            return 1 + headroom <= self.memory.available
+        known, idle, _ = self.memory.peek(sequence.table, sequence.tokens)
+        needed = self.memory.blocks_for(len(sequence.tokens)) - known
+        return needed + headroom <= self.memory.available - idle
+
+    def _place(self, sequence: Sequence, step: _Step) -> None:
+        if sequence.origin is not None and sequence.can_fork:
+            # The last prompt token is computed again: this choice samples after it with its own noise.
+            sequence.computed = sequence.prompt_len - 1
+            sequence.table = self.memory.fork(sequence.origin.table, sequence.computed)
+        else:
+            sequence.computed = self.memory.adopt_prefix(sequence.table, sequence.tokens)
+        if not sequence.admitted:
+            sequence.admitted = True
+            sequence.cached = sequence.computed
+            self.prefix_queries += sequence.prompt_len
+            self.prefix_hits += sequence.cached
+        sequence.slot = self._free_slots.pop()
+        insort(self.running, sequence, key=_rank)
+        step.admitted.append(sequence)
+
+    def _preempt(self, victim: Sequence, step: _Step) -> None:
+        """Back to waiting; what it had is computed again, minus what the prefix tree still has."""
+        self.preemptions += 1
+        step.withdraw(victim)
+        self._leave(victim)
+        victim.computed = 0
+        insort(self.waiting, victim, key=_rank)
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._free_slots.append(sequence.slot)
+        sequence.slot = -1
+        self.memory.release(sequence.table)
+
+    def _end(self, sequence: Sequence) -> None:
+        if sequence.running:
+            self._leave(sequence)
+        else:
+            self.waiting.remove(sequence)
+        group = self._live[sequence.request.id]
+        group.remove(sequence)
+        if not group:
+            del self._live[sequence.request.id]
+
+    def _window_end(self, now: float) -> float | None:
+        """When the arrival window closes, if it is open: arrivals are held so that they start together."""
+        if not self.limits.arrival_window or not self.waiting:
+            return None
+        if len(self.waiting) >= len(self._free_slots) or any(s.admitted for s in self.waiting):
+            return None
+        end = min(s.arrival for s in self.waiting) + self.limits.arrival_window
+        return end if now < end else None
+
+
+class _Step:
+    """A plan in the making: grants can still be withdrawn when their sequence is preempted."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.grants: dict[int, Grant] = {}
+        self.admitted: list[Sequence] = []
+        self.copies: list[tuple[int, int]] = []
+        self.preempted = False
+
+    def grant(self, sequence: Sequence, count: int, copy: tuple[int, int] | None) -> None:
+        self.budget -= count
+        self.grants[id(sequence)] = Grant(sequence, sequence.computed, count)
+        if copy is not None:
+            self.copies.append(copy)
+
+    def withdraw(self, sequence: Sequence) -> None:
+        self.preempted = True
+        grant = self.grants.pop(id(sequence), None)
+        if grant is not None:
+            self.budget += grant.count
+        if sequence in self.admitted:
+            self.admitted.remove(sequence)
+
+
+def _rank(sequence: Sequence) -> tuple[float, int]:
+    return sequence.rank

@@ -1,0 +1,81 @@
+"""A sequence: one choice of one request on its way through the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.engine.memory.manager import BlockTable
+from penstock.engine.request import FinishReason, Request
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens known so far, how many of them are computed, and where they live.
+
+    There is no prefill or decode phase: `remaining` tokens are known and not yet computed.
+    When they all are, the next token is sampled.
+    """
+
+    request: Request
+    index: int  # which of the request's n choices
+    # The one order of the scheduler, smallest first: arrival time, later by one ageing period for
+    # each priority level, then order of submission. Waiting changes nothing in it, and that is
+    # the ageing: a newcomer of better priority loses to whoever has waited long enough.
+    rank: tuple[float, int]
+    arrival: float  # seconds, the engine's clock
+    tokens: list[int]  # prompt, then output
+    limit: int  # most tokens the sequence may ever have
+    table: BlockTable
+    origin: Sequence | None = None  # the first choice, whose prompt blocks this one forks
+    computed: int = 0
+    slot: int = -1  # permanent place on the device while running
+    admitted: bool = False  # has run before
+    cached: int = 0  # prompt tokens not computed at first admission
+    finish_reason: FinishReason | None = None
+    stop_token: int | None = None
+    prompt_len: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompt_len = len(self.request.prompt)
+
+    @property
+    def remaining(self) -> int:
+        return len(self.tokens) - self.computed
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def running(self) -> bool:
+        return self.slot >= 0
+
+    @property
+    def prompt_computed(self) -> bool:
+        return self.computed >= self.prompt_len
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether the first choice is running and has the prompt computed."""
+        origin = self.origin
+        return origin is not None and not self.admitted and origin.running and origin.prompt_computed
+
+    @property
+    def awaits_fork(self) -> bool:
+        """Whether the first choice has yet to compute the prompt that this one will share."""
+        origin = self.origin
+        if origin is None or self.admitted or origin.finish_reason is not None:
+            return False
+        return not origin.prompt_computed
+
+    def append(self, token: int) -> None:
+        """Take a sampled token and see whether it is the last."""
+        self.tokens.append(token)
+        params = self.request.params
+        if self.num_output >= params.min_tokens:
+            stops = token in params.stop_token_ids
+            if stops or (not params.ignore_eos and token in self.request.eos_token_ids):
+                self.finish_reason, self.stop_token = "stop", token
+                return
+        if len(self.tokens) >= self.limit:
+            self.finish_reason = "length"
