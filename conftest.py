@@ -16,13 +16,20 @@ FORBIDDEN = os.environ.get("PENSTOCK_FORBID_SKIPS", "") not in ("", "0")
 def _as_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     report.outcome = "failed"
-    report.longrepr = f"{reason}\nSkips are forbidden here (PENSTOCK_FORBID_SKIPS=1): install what is missing."
+    report.longrepr = (
+        f"{reason}\nSkips are forbidden here (PENSTOCK_FORBID_SKIPS=1): install what is missing."
+    )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if FORBIDDEN and report.skipped and not hasattr(report, "wasxfail") and not item.get_closest_marker("gpu"):
+    if (
+        FORBIDDEN
+        and report.skipped
+        and not hasattr(report, "wasxfail")
+        and not item.get_closest_marker("gpu")
+    ):
         _as_failure(report)
     return report
 

@@ -1,0 +1,176 @@
+"""Every option of Penstock, declared once."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT, Kind
+from penstock.engine.config import EngineConfig
+from penstock.errors import ConfigError
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _option(
+    default: Any,
+    kind: Kind,
+    help: str,
+    *,
+    group: str = "Engine",
+    aliases: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
+    return dataclasses.field(
+        default=default,
+        repr=not secret,
+        metadata={"kind": kind, "help": help, "group": group, "aliases": aliases, "secret": secret},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user decided. `None` means "decided from the model and the device"."""
+
+    model: str = _option(
+        "default",
+        TEXT,
+        "The model: 'default', a hub id (org/name), a GGUF file or a safetensors folder.",
+        group="Model",
+    )
+    served_model_names: tuple[str, ...] = _option(
+        (),
+        NAMES,
+        "Names the API answers to; the model's own name otherwise.",
+        group="Model",
+        aliases=("served_model_name",),
+    )
+    host: str = _option("127.0.0.1", TEXT, "Address to listen on.", group="Server")
+    port: int = _option(8000, INTEGER, "Port to listen on; 0 takes a free one.", group="Server")
+    api_keys: tuple[str, ...] = _option(
+        (),
+        NAMES,
+        "Keys that clients must present; without any, every client on this machine may call.",
+        group="Server",
+        aliases=("api_key",),
+        secret=True,
+    )
+    allow_public: bool = _option(
+        False,
+        BOOLEAN,
+        "Listen on an address other machines can reach although no API key is set.",
+        group="Server",
+    )
+    drain_seconds: float = _option(
+        30.0, SECONDS, "On shutdown, how long running requests may take to finish.", group="Server"
+    )
+    log_level: str = _option("info", TEXT, f"How much to log: {', '.join(LOG_LEVELS)}.", group="Server")
+
+    device: str = _option("auto", TEXT, "Where to run: auto, cpu or cuda.")
+    dtype: str = _option("auto", TEXT, "Number format of the computation, for example float32 or bfloat16.")
+    max_model_len: int | None = _option(
+        None, INTEGER, "Longest prompt plus answer, in tokens; the model's own context otherwise."
+    )
+    max_running: int | None = _option(
+        None, INTEGER, "Most requests computed in one step.", aliases=("max_num_seqs",)
+    )
+    max_waiting: int = _option(
+        1024, INTEGER, "Most requests that may wait; further ones are refused with 429."
+    )
+    max_step_tokens: int | None = _option(
+        None,
+        INTEGER,
+        "Token budget of one step: decodes first, then prompt chunks.",
+        aliases=("max_num_batched_tokens",),
+    )
+    block_size: int = _option(16, INTEGER, "Tokens in one block of the KV cache.")
+    kv_cache_memory: int | None = _option(
+        None, SIZE, "Memory for the KV cache.", aliases=("kv_cache_memory_bytes",)
+    )
+    memory_fraction: float = _option(
+        0.9,
+        NUMBER,
+        "Share of an accelerator's memory to use, weights included.",
+        aliases=("gpu_memory_utilization",),
+    )
+    prefix_caching: bool = _option(
+        True, BOOLEAN, "Keep computed prompt prefixes and use them again.", aliases=("enable_prefix_caching",)
+    )
+    arrival_window: float = _option(
+        0.0,
+        SECONDS,
+        "Wait this long, at most 50ms, so that requests arriving together start together; 0 is off.",
+    )
+    ageing_seconds: float = _option(10.0, SECONDS, "Waiting this long is worth one level of priority.")
+    threads: int | None = _option(None, INTEGER, "CPU threads for the model.")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port must be between 0 and 65535, got {self.port}.")
+        if self.drain_seconds < 0:
+            raise ConfigError(f"drain_seconds must not be negative, got {self.drain_seconds:g}.")
+        if self.log_level not in LOG_LEVELS:
+            raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}.")
+        self.engine_config(self.model)  # checks the rest
+
+    def engine_config(self, model_path: str) -> EngineConfig:
+        """The engine's share of the settings, for the model file or folder at `model_path`."""
+        names = {field.name for field in dataclasses.fields(EngineConfig)} - {"model"}
+        return EngineConfig(model=model_path, **{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One row of the catalogue: how an option is spelled everywhere, and what it takes."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    group: str
+    aliases: tuple[str, ...]  # vLLM's names for the same thing
+    secret: bool
+
+    @property
+    def optional(self) -> bool:
+        return self.default is None
+
+    @property
+    def variable(self) -> str:
+        return "PENSTOCK_" + self.name.upper()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Ours first. Lists are repeated on the command line, so their flag is in the singular."""
+        names = (self.name, *self.aliases)
+        if self.kind is NAMES:
+            names = self.aliases
+        return tuple("--" + name.replace("_", "-") for name in names)
+
+
+def options() -> dict[str, Option]:
+    """The catalogue, by name, in the order of declaration."""
+    return {
+        field.name: Option(name=field.name, default=field.default, **field.metadata)
+        for field in dataclasses.fields(Settings)
+    }
+
+
+def options_table() -> str:
+    """The catalogue as the table in docs/configuration.md."""
+    rows = ["| key | default | environment | flag | meaning |", "|---|---|---|---|---|"]
+    for option in options().values():
+        flag = "`MODEL` (positional)" if option.name == "model" else ", ".join(f"`{f}`" for f in option.flags)
+        rows.append(
+            f"| `{option.name}` | {_shown(option.default)} | `{option.variable}` | {flag} | {option.help} |"
+        )
+    return "\n".join(rows)
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return "auto"
+    if default == ():
+        return "none"
+    return f"`{str(default).lower()}`" if isinstance(default, bool) else f"`{default}`"
