@@ -1,0 +1,10 @@
+"""Model files: find, fetch, verify them, and read the headers of GGUF and safetensors.
+
+Knows file formats and download sources; must not know torch, tokens' meaning, requests or HTTP serving.
+`resolve` turns what a user typed into `ModelFiles`; importing this package is cheap.
+"""
+
+from penstock.hub.files import ModelFiles, Progress, home
+from penstock.hub.resolve import DEFAULT_NAMES, resolve
+
+__all__ = ["DEFAULT_NAMES", "ModelFiles", "Progress", "home", "resolve"]

@@ -1,0 +1,30 @@
+"""What a resolved model is, and where Penstock keeps the ones it fetched."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """One model on the local disk, checked to be of a format Penstock reads."""
+
+    name: str  # what to serve it as unless told otherwise
+    path: Path  # a GGUF file, or a folder with config.json and *.safetensors
+    format: Literal["gguf", "safetensors"]
+
+
+class Progress(Protocol):
+    """Called now and then while a model is fetched; must return quickly."""
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """`stage` is a short phrase; `done` and `total` are bytes, `total` None while unknown."""
+
+
+def home() -> Path:
+    """The cache folder: `PENSTOCK_HOME`, else `~/.cache/penstock`."""
+    chosen = os.environ.get("PENSTOCK_HOME")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "penstock"

@@ -1,0 +1,49 @@
+"""From what a user typed to a model on the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from penstock.errors import ModelError
+from penstock.hub.files import ModelFiles, Progress
+from penstock.hub.local import open_path, refuse_pickle
+
+DEFAULT_NAMES = ("default", "smollm2-135m")
+_HUB_ID = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*)(?:@(?P<revision>[\w.\-/]+))?(?::(?P<file>[\w.\-/]+))?"
+)
+_CHOICES = (
+    f"Give {' or '.join(repr(name) for name in DEFAULT_NAMES)}, a GGUF file, "
+    "a folder with config.json and *.safetensors, or a hub id such as 'org/name' or 'org/name:file.gguf'."
+)
+
+
+def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
+    """Find the model, fetching it first if it is not here; ModelError says what stands in the way."""
+    if model.lower() in DEFAULT_NAMES:
+        from penstock.hub.default import fetch_default
+
+        return fetch_default(progress)
+    path = _path(model)
+    if path is not None and os.path.exists(path):  # unlike Path.exists, False for a name too long
+        return open_path(path)
+    refuse_pickle(model)
+    match = _HUB_ID.fullmatch(model)
+    if match is not None and (match["file"] or not model.lower().endswith((".gguf", ".safetensors"))):
+        from penstock.hub.huggingface import fetch
+
+        return fetch(match["repo"], match["revision"], match["file"], progress)
+    looks_like_path = model.startswith((".", "/", "~")) or model.lower().endswith((".gguf", ".safetensors"))
+    found = f"There is nothing at {path}." if looks_like_path and path else f"The model {model!r} is not known."
+    raise ModelError(f"{found} {_CHOICES}")
+
+
+def _path(model: str) -> Path | None:
+    if not model or "\0" in model:
+        return None
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # "~user" without such a user
+        return None

@@ -1,0 +1,44 @@
+"""What a tokenizer is made of, however the model file spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# Control tokens that end a turn or a document. Model files often name only one of theirs as "eos".
+_END_TOKENS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",
+    "<end_of_turn>", "<turn|>", "<end_of_utterance>", "<|return|>", "<|call|>", "<EOT>", "<|eot|>", "<|eom|>", "</s>",
+    "<eos>", "<|END_OF_TURN_TOKEN|>", "<|user_end|>", "<｜end▁of▁sentence｜>", "[EOS]", "[EOT]",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The parts of one model's tokenizer, ready to use."""
+
+    backend: tokenizers.Tokenizer  # parses special tokens; adds none of its own when asked not to
+    spelling: Literal["byte_level", "sentencepiece"]  # how a vocabulary entry stands for bytes
+    special: Mapping[str, int]  # control tokens: never shown, never made from a user's text
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    add_bos: bool  # whether the model expects its begin token before every text
+    chat_template: str | None
+    named: Mapping[str, str] = field(default_factory=dict)  # "bos_token" and the like, for templates
+    strips_leading_space: bool = False  # decoding drops the space that encoding put before the first word
+
+
+def end_ids(known: Iterable[int | None], special: Mapping[str, int]) -> tuple[int, ...]:
+    """Every id that ends generation: those the model names, and the control tokens known to mean it."""
+    found = dict.fromkeys(token_id for token_id in known if token_id is not None)
+    for text in _END_TOKENS:
+        # Where a message's channels end with <|end|>, only <|return|> and <|call|> end the turn.
+        if text == "<|end|>" and "<|return|>" in special and "<|call|>" in special:
+            continue
+        if text in special:
+            found.setdefault(special[text])
+    return tuple(found)
