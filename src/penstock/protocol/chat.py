@@ -1,0 +1,153 @@
+"""The chat completions request: what it may say, and its checks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.engine.request import MAX_LOGPROBS, SamplingParams
+from penstock.errors import InvalidRequestError
+from penstock.protocol import fields
+from penstock.protocol.decode import decode, shown
+from penstock.protocol.generation import (
+    Count,
+    GenerationRequest,
+    check_common,
+    check_logprobs,
+    limits,
+    sampling_params,
+)
+from penstock.protocol.messages import MAX_DEPTH, Message, to_template, within_depth
+
+# What a template's environment holds already: a client may add to it, never replace it.
+RESERVED_TEMPLATE_NAMES = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "chat_template",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "conversation",
+        "cls_token",
+        "documents",
+        "eos_token",
+        "eot_token",
+        "mask_token",
+        "max_length",
+        "messages",
+        "pad_token",
+        "padding",
+        "raise_exception",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sep_token",
+        "strftime_now",
+        "template",
+        "tokenize",
+        "tokenizer",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+        "unk_token",
+    }
+)
+
+
+class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
+    """A conversation to be continued by the assistant."""
+
+    messages: list[Message]
+    logprobs: Annotated[bool, Meta(description="Return log probabilities of the answer's tokens.")] | None = (
+        None
+    )
+    top_logprobs: (
+        Annotated[
+            int, limits("Alternatives for each token; needs logprobs.", minimum=0, maximum=MAX_LOGPROBS)
+        ]
+        | None
+    ) = None
+    max_completion_tokens: (
+        Annotated[Count, limits("The most tokens of a choice; wins over max_tokens.", minimum=1)] | None
+    ) = None
+    add_generation_prompt: (
+        Annotated[
+            bool,
+            Meta(description="Open the assistant's turn (default, unless the last message is continued)."),
+        ]
+        | None
+    ) = None
+    continue_final_message: (
+        Annotated[bool, Meta(description="Continue the last message as it stands.")] | None
+    ) = None
+    chat_template_kwargs: (
+        Annotated[dict[str, Any], Meta(description="Variables for the model's own chat template.")] | None
+    ) = None
+
+    @property
+    def output_limit(self) -> tuple[int | None, str]:
+        """The most tokens of a choice (None: what the context leaves), and the field that said so."""
+        if self.max_completion_tokens is not None:
+            return self.max_completion_tokens, "max_completion_tokens"
+        return self.max_tokens, "max_tokens"
+
+    def sampling(self) -> SamplingParams:
+        limit, field = self.output_limit
+        return sampling_params(
+            self,
+            max_tokens=limit,
+            max_tokens_field=field,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+        )
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        return to_template(self.messages)
+
+    def template_options(self) -> dict[str, Any]:
+        """Keyword arguments for the chat template."""
+        return template_options(
+            self.add_generation_prompt, self.continue_final_message, self.chat_template_kwargs
+        )
+
+
+def template_options(add: bool | None, resume: bool | None, kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    if add and resume:
+        raise InvalidRequestError(
+            "add_generation_prompt and continue_final_message exclude each other: "
+            "either a new message is opened or the last one goes on.",
+            param="continue_final_message",
+        )
+    for name in kwargs or ():
+        if name in RESERVED_TEMPLATE_NAMES or not name.isidentifier() or name.startswith("_"):
+            raise InvalidRequestError(
+                f"chat_template_kwargs must not set {shown(name)}: the template, the tokenizer and "
+                "what the server gives them cannot be replaced.",
+                param="chat_template_kwargs",
+            )
+    if kwargs and not within_depth(kwargs, MAX_DEPTH):
+        raise InvalidRequestError(
+            f"chat_template_kwargs is nested deeper than {MAX_DEPTH} levels.", param="chat_template_kwargs"
+        )
+    return {
+        "add_generation_prompt": not resume if add is None else add,
+        "continue_final_message": bool(resume),
+        "kwargs": kwargs,
+    }
+
+
+ChatWire = fields.with_fields(ChatCompletionRequest, fields.CHAT)
+_DECODER = msgspec.json.Decoder(ChatWire)
+
+
+def parse_chat(body: bytes) -> ChatCompletionRequest:
+    """A checked request, or InvalidRequestError. What needs the model (ids, context) is checked later."""
+    request = decode(_DECODER, body)
+    fields.refuse(request, fields.CHAT)
+    check_common(request)
+    if request.top_logprobs is not None:
+        check_logprobs("top_logprobs", request.top_logprobs)
+        if request.top_logprobs and not request.logprobs:
+            raise InvalidRequestError("top_logprobs needs logprobs: true.", param="top_logprobs")
+    return request

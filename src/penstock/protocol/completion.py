@@ -1,0 +1,120 @@
+"""The text completions request: prompts as text or token ids, one or many."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.engine.request import MAX_LOGPROBS, SamplingParams
+from penstock.errors import InvalidRequestError
+from penstock.protocol import fields
+from penstock.protocol.decode import decode
+from penstock.protocol.generation import (
+    MAX_PROMPTS,
+    MAX_TOTAL_CHOICES,
+    GenerationRequest,
+    TokenId,
+    check_common,
+    check_logprobs,
+    limits,
+    sampling_params,
+)
+
+DEFAULT_MAX_TOKENS = 16
+
+Prompt = str | list[int]
+
+
+class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
+    """Text or token ids to be continued."""
+
+    prompt: Annotated[
+        str | list[str | TokenId | list[TokenId]],
+        Meta(description=f"Text, token ids, or a list of up to {MAX_PROMPTS} of one of them."),
+    ]
+    logprobs: (
+        Annotated[
+            int, limits("Log probabilities, with this many alternatives.", minimum=0, maximum=MAX_LOGPROBS)
+        ]
+        | None
+    ) = None
+    add_special_tokens: Annotated[bool, Meta(description="Begin text with the model's BOS token.")] | None = (
+        None
+    )
+
+    @property
+    def output_limit(self) -> tuple[int, str]:
+        return (DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens), "max_tokens"
+
+    def sampling(self) -> SamplingParams:
+        limit, field = self.output_limit
+        return sampling_params(self, max_tokens=limit, max_tokens_field=field, logprobs=self.logprobs)
+
+    def prompts(self) -> list[Prompt]:
+        """One entry for each prompt. All are of one kind, none is empty."""
+        return split_prompts(self.prompt)
+
+
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
+    if isinstance(prompt, str):
+        _not_empty(prompt, "prompt")
+        return [prompt]
+    _not_empty(prompt, "prompt")
+    kind = type(prompt[0])
+    for index, entry in enumerate(prompt):
+        if type(entry) is not kind:
+            raise InvalidRequestError(
+                f"prompt mixes kinds: entry {index} is not like the first one. Send text, token ids, "
+                "a list of texts or a list of token id lists.",
+                param=f"prompt[{index}]",
+            )
+    if kind is int:
+        return [[entry for entry in prompt if isinstance(entry, int)]]
+    if len(prompt) > MAX_PROMPTS:
+        raise InvalidRequestError(
+            f"prompt has {len(prompt)} entries; a request takes at most {MAX_PROMPTS}.", param="prompt"
+        )
+    prompts = [entry for entry in prompt if not isinstance(entry, int)]
+    for index, entry in enumerate(prompts):
+        _not_empty(entry, f"prompt[{index}]")
+    return prompts
+
+
+def _not_empty(prompt: object, where: str) -> None:
+    if not prompt:
+        raise InvalidRequestError(f"{where} is empty; the model needs at least one token.", param=where)
+
+
+CompletionWire = fields.with_fields(CompletionRequest, fields.COMPLETION)
+_DECODER = msgspec.json.Decoder(CompletionWire)
+
+
+def parse_completion(body: bytes) -> CompletionRequest:
+    """A checked request, or InvalidRequestError. What needs the model (ids, context) is checked later."""
+    request = decode(_DECODER, body)
+    fields.refuse(request, fields.COMPLETION)
+    check_common(request)
+    if request.logprobs is not None:
+        check_logprobs("logprobs", request.logprobs)
+    return request
+
+
+def check_total_choices(prompts: int, n: int) -> None:
+    if prompts * n > MAX_TOTAL_CHOICES:
+        raise InvalidRequestError(
+            f"{prompts} prompts with n = {n} make {prompts * n} choices; a request may ask for "
+            f"at most {MAX_TOTAL_CHOICES}.",
+            param="n",
+        )
+
+
+def check_prompt_ids(ids: list[int], vocab_size: int, where: str) -> None:
+    """Refuse token ids the model does not have."""
+    if max(ids) >= vocab_size:
+        index, bad = next((index, token) for index, token in enumerate(ids) if token >= vocab_size)
+        raise InvalidRequestError(
+            f"{where} has the token id {bad} at position {index}, but there are only {vocab_size} tokens.",
+            param=where,
+        )

@@ -1,0 +1,187 @@
+"""What chat and text completions share: the sampling fields, and how they become SamplingParams."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.engine.request import (
+    MAX_CHOICES,
+    MAX_LOGPROBS,
+    MAX_PRIORITY,
+    MAX_STOP_CHARACTERS,
+    MAX_STOPS,
+    SamplingParams,
+)
+from penstock.errors import ContextLengthError, InvalidRequestError
+from penstock.protocol.decode import MAX_COUNT, shown
+
+MAX_PROMPTS = 256
+# Choices of one HTTP request, over all its prompts: what a full engine queue holds by default.
+MAX_TOTAL_CHOICES = 1024
+MAX_SALT_CHARACTERS = 1024
+
+
+def limits(description: str, **schema: Any) -> Meta:
+    """Document a range without enforcing it: SamplingParams does, with a sentence that has the value."""
+    return Meta(description=description, extra_json_schema=schema)
+
+
+Count = Annotated[int, Meta(le=MAX_COUNT)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+
+
+class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    include_usage: (
+        Annotated[bool, Meta(description="End the stream with a chunk that has the usage.")] | None
+    ) = None
+    continuous_usage_stats: (
+        Annotated[bool, Meta(description="Put the usage so far into every chunk (vLLM).")] | None
+    ) = None
+    include_obfuscation: Annotated[bool, Meta(description="Ignored. Nothing is obfuscated.")] | None = None
+
+
+class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    model: Annotated[str, Meta(description="A name from /v1/models; absent: the served model.")] | None = None
+    stream: Annotated[bool, Meta(description="Send server-sent events as tokens arrive.")] | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, limits("Choices for each prompt.", minimum=1, maximum=MAX_CHOICES)] | None = None
+    temperature: Annotated[float, limits("0 is greedy.", minimum=0, maximum=2)] | None = None
+    top_p: (
+        Annotated[float, limits("Keep the likeliest tokens of this mass.", exclusiveMinimum=0, maximum=1)]
+        | None
+    ) = None
+    top_k: Annotated[Count, limits("Keep the k likeliest tokens; 0 or -1: all.", minimum=-1)] | None = None
+    min_p: (
+        Annotated[
+            float,
+            limits("Keep tokens of this share of the likeliest one's probability.", minimum=0, maximum=1),
+        ]
+        | None
+    ) = None
+    repetition_penalty: (
+        Annotated[float, limits("Above 1 discourages any repetition.", exclusiveMinimum=0, maximum=100)]
+        | None
+    ) = None
+    presence_penalty: Annotated[float, limits("For tokens seen already.", minimum=-2, maximum=2)] | None = (
+        None
+    )
+    frequency_penalty: (
+        Annotated[float, limits("For each time a token was seen.", minimum=-2, maximum=2)] | None
+    ) = None
+    logit_bias: (
+        Annotated[
+            dict[TokenId, float], Meta(description="Token id to a value from -100 to 100 added to its logit.")
+        ]
+        | None
+    ) = None
+    seed: (
+        Annotated[int, limits("The same seed gives the same choices.", minimum=-(2**63), maximum=2**64 - 1)]
+        | None
+    ) = None
+    stop: (
+        Annotated[
+            str | list[str],
+            Meta(description=f"Up to {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters, each an end."),
+        ]
+        | None
+    ) = None
+    stop_token_ids: Annotated[list[TokenId], Meta(description="Token ids that end a choice.")] | None = None
+    ignore_eos: Annotated[bool, Meta(description="Go on after the model's own end.")] | None = None
+    min_tokens: Annotated[Count, limits("No end before this many tokens.", minimum=0)] | None = None
+    max_tokens: Annotated[Count, limits("The most tokens of a choice.", minimum=1)] | None = None
+    include_stop_str_in_output: (
+        Annotated[bool, Meta(description="Keep the stop string in the text.")] | None
+    ) = None
+    skip_special_tokens: Annotated[bool, Meta(description="Leave special tokens out of the text.")] | None = (
+        None
+    )
+    priority: (
+        Annotated[int, limits("Lower is earlier.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)] | None
+    ) = None
+    cache_salt: (
+        Annotated[
+            str,
+            limits("Share cached prefixes only under this salt.", minLength=1, maxLength=MAX_SALT_CHARACTERS),
+        ]
+        | None
+    ) = None
+
+
+_SAMPLING = (
+    "n",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+)
+
+
+def check_common(request: GenerationRequest) -> None:
+    """The rules between fields that SamplingParams does not see."""
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequestError("stream_options is only allowed with stream: true.", param="stream_options")
+    if request.priority is not None and abs(request.priority) > MAX_PRIORITY:
+        raise InvalidRequestError(
+            f"priority must be between {-MAX_PRIORITY} and {MAX_PRIORITY}, got {shown(request.priority)}.",
+            param="priority",
+        )
+    if request.cache_salt is not None and not 1 <= len(request.cache_salt) <= MAX_SALT_CHARACTERS:
+        raise InvalidRequestError(
+            f"cache_salt must have 1 to {MAX_SALT_CHARACTERS} characters, got {len(request.cache_salt)}.",
+            param="cache_salt",
+        )
+
+
+def sampling_params(
+    request: GenerationRequest, *, max_tokens: int | None, max_tokens_field: str, logprobs: int | None
+) -> SamplingParams:
+    """SamplingParams checks every range; only its name for the output limit may differ from the client's."""
+    values = {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
+    try:
+        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **values)
+    except InvalidRequestError as error:
+        if error.param == "max_tokens" and max_tokens_field != "max_tokens":
+            raise InvalidRequestError(
+                str(error).replace("max_tokens", max_tokens_field, 1), param=max_tokens_field, code=error.code
+            ) from None
+        raise
+
+
+def check_logprobs(field: str, value: int) -> None:
+    if not 0 <= value <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"{field} must be between 0 and {MAX_LOGPROBS}, got {shown(value)}.", param=field
+        )
+
+
+def check_context(
+    prompt_tokens: int, max_tokens: int | None, context: int, *, prompt: str, field: str
+) -> None:
+    """Refuse what cannot fit: the prompt must leave room for one token, and for all that were asked for."""
+    if prompt_tokens >= context:
+        raise ContextLengthError(
+            f"The prompt has {prompt_tokens} tokens, but the model's context is {context} tokens "
+            "and the answer needs room too. Shorten the prompt.",
+            param=prompt,
+        )
+    if max_tokens is not None and prompt_tokens + max_tokens > context:
+        raise ContextLengthError(
+            f"The prompt has {prompt_tokens} tokens and {field} asks for {max_tokens}, together "
+            f"{prompt_tokens + max_tokens}, but the model's context is {context} tokens. "
+            f"Shorten the prompt or ask for at most {context - prompt_tokens}.",
+            param=field,
+        )

@@ -1,0 +1,227 @@
+"""The OpenAPI 3.1 document, generated from the structs that decode and encode the messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.protocol import sse
+from penstock.protocol.chat import ChatWire
+from penstock.protocol.completion import CompletionWire
+from penstock.protocol.errors import ErrorResponse
+from penstock.protocol.responses import (
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    Model,
+    ModelList,
+    Status,
+    Version,
+)
+from penstock.protocol.tokens import DetokenizeRequest, DetokenizeResponse, TokenizeResponse, TokenizeWire
+
+_ERRORS = {
+    400: "The request is wrong; `param` names the field.",
+    401: "API keys are configured and this request has none, or a wrong one.",
+    404: "No such model or path.",
+    405: "The path does not know this method; `Allow` has the ones it knows.",
+    408: "The body took too long to arrive.",
+    413: "The body is larger than the server takes.",
+    415: "The body is not plain application/json.",
+    429: "The queue is full; `Retry-After` says when to come back.",
+    431: "The headers are too large.",
+    500: "The server failed on this request.",
+    503: "The server is draining, or its engine is not available.",
+}
+_GENERATION = (400, 401, 404, 405, 408, 413, 415, 429, 431, 500, 503)
+_POST = (400, 401, 404, 405, 408, 413, 415, 431, 500)
+_GET = (405, 431, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One path, with one method."""
+
+    path: str
+    method: str
+    name: str
+    summary: str
+    request: Any = None
+    response: Any = None  # a struct; None: text
+    chunk: Any = None  # of a stream
+    errors: tuple[int, ...] = _GET
+    open: bool = False  # answers without an API key
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        path="/v1/chat/completions",
+        method="post",
+        name="createChatCompletion",
+        summary="Continue a conversation",
+        request=ChatWire,
+        response=ChatCompletion,
+        chunk=ChatChunk,
+        errors=_GENERATION,
+    ),
+    Operation(
+        path="/v1/completions",
+        method="post",
+        name="createCompletion",
+        summary="Continue text or token ids",
+        request=CompletionWire,
+        response=Completion,
+        chunk=Completion,
+        errors=_GENERATION,
+    ),
+    Operation(
+        path="/v1/models",
+        method="get",
+        name="listModels",
+        summary="The names this server answers to",
+        response=ModelList,
+        errors=(401, *_GET),
+    ),
+    Operation(
+        path="/v1/models/{model}",
+        method="get",
+        name="retrieveModel",
+        summary="One of them",
+        response=Model,
+        errors=(401, 404, *_GET),
+    ),
+    Operation(
+        path="/models",
+        method="get",
+        name="listModelsShort",
+        summary="The same as /v1/models",
+        response=ModelList,
+        errors=(401, *_GET),
+    ),
+    Operation(
+        path="/tokenize",
+        method="post",
+        name="tokenize",
+        summary="Text or messages to token ids",
+        request=TokenizeWire,
+        response=TokenizeResponse,
+        errors=_POST,
+    ),
+    Operation(
+        path="/detokenize",
+        method="post",
+        name="detokenize",
+        summary="Token ids to text",
+        request=DetokenizeRequest,
+        response=DetokenizeResponse,
+        errors=_POST,
+    ),
+    Operation(
+        path="/health",
+        method="get",
+        name="health",
+        summary="Whether the server and its engine are alive",
+        response=Status,
+        errors=(*_GET, 503),
+        open=True,
+    ),
+    Operation(
+        path="/ready",
+        method="get",
+        name="ready",
+        summary="Whether requests should be sent here: tokens are being made, and no shutdown has begun",
+        response=Status,
+        errors=(*_GET, 503),
+        open=True,
+    ),
+    Operation(
+        path="/version",
+        method="get",
+        name="version",
+        summary="Penstock's version",
+        response=Version,
+        open=True,
+    ),
+    Operation(path="/metrics", method="get", name="metrics", summary="Prometheus metrics", open=True),
+    Operation(
+        path="/openapi.json", method="get", name="openapi", summary="This document", response=dict, open=True
+    ),
+    Operation(path="/", method="get", name="index", summary="Where to find what", response=dict, open=True),
+)
+
+# Of these the 503 is the answer itself, not an error.
+_STATUS_PATHS = ("/health", "/ready")
+
+
+def document(version: str) -> bytes:
+    """The whole document, as JSON."""
+    structs = [ErrorResponse]
+    for operation in OPERATIONS:
+        for struct in (operation.request, operation.response, operation.chunk):
+            if struct not in (None, dict) and struct not in structs:
+                structs.append(struct)
+    _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    content = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "description": "An OpenAI-compatible API. Every field of OpenAI's and vLLM's API is obeyed, "
+            "ignored where that changes nothing, or refused by name; any other field is refused too.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return msgspec.json.encode(content)
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    success: dict[str, Any] = (
+        {"text/plain": {"schema": {"type": "string"}}}
+        if operation.response is None
+        else {"application/json": {"schema": _schema(operation.response)}}
+    )
+    if operation.chunk is not None:
+        success[sse.CONTENT_TYPE.decode().partition(";")[0]] = {
+            "schema": {"type": "string"},
+            "x-event-schema": _schema(operation.chunk),
+        }
+    responses: dict[str, Any] = {"200": {"description": "Success.", "content": success}}
+    for status in operation.errors:
+        answer = Status if status == 503 and operation.path in _STATUS_PATHS else ErrorResponse
+        responses[str(status)] = {
+            "description": _ERRORS[status],
+            "content": {"application/json": {"schema": _schema(answer)}},
+        }
+    result: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "responses": responses,
+        # Optional everywhere: a server without configured keys accepts any bearer, or none.
+        "security": [] if operation.open else [{}, {"bearer": []}],
+    }
+    if operation.request is not None:
+        result["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _schema(operation.request)}},
+        }
+    if "{model}" in operation.path:
+        result["parameters"] = [
+            {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+        ]
+    return result
+
+
+def _schema(struct: Any) -> dict[str, str]:
+    if struct is dict:
+        return {"type": "object"}
+    return {"$ref": f"#/components/schemas/{struct.__name__}"}

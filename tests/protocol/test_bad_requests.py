@@ -1,0 +1,345 @@
+"""Every way to get a request wrong ends in a sentence that names the field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import InvalidRequestError
+from penstock.protocol.chat import parse_chat
+from penstock.protocol.completion import check_prompt_ids, check_total_choices, parse_completion
+from penstock.protocol.tokens import parse_detokenize, parse_tokenize
+
+USER = {"role": "user", "content": "hi"}
+HUGE = int("9" * 400)
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [USER], **fields}
+
+
+def completion(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "prompt": "hi", **fields}
+
+
+def read_chat(body: bytes) -> None:
+    """Everything the front door does with a body before it needs a model."""
+    request = parse_chat(body)
+    request.template_messages()
+    request.template_options()
+    request.sampling().check_vocabulary(1000)
+
+
+def read_completion(body: bytes) -> None:
+    request = parse_completion(body)
+    prompts = request.prompts()
+    params = request.sampling()
+    params.check_vocabulary(1000)
+    check_total_choices(len(prompts), params.n)
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
+            check_prompt_ids(prompt, 1000, f"prompt[{index}]" if len(prompts) > 1 else "prompt")
+
+
+def refusal(read: Any, body: bytes) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        read(body)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert len(message) < 400
+    return caught.value
+
+
+# Fields of both endpoints: value, and the field the error must name (the same unless told otherwise).
+SHARED: list[tuple[str, Any]] = [
+    *(("temperature", value) for value in (-0.1, 2.1, "1", True, [1], {}, HUGE)),
+    *(("top_p", value) for value in (0, -0.5, 1.01, "1", True)),
+    *(("min_p", value) for value in (-0.1, 1.1, "0", False)),
+    *(("presence_penalty", value) for value in (-2.1, 2.1, "1", True)),
+    *(("frequency_penalty", value) for value in (-2.1, 2.1, "1", True)),
+    *(("repetition_penalty", value) for value in (0, -1, 1e9, "1", True)),
+    *(("top_k", value) for value in (-2, 1.5, 1.0, "1", True, HUGE)),
+    *(("n", value) for value in (0, -1, 129, 1.0, "1", True, HUGE)),
+    *(("seed", value) for value in (2**64, -(2**63) - 1, 1.0, "1", True, HUGE)),
+    *(("max_tokens", value) for value in (0, -1, 1.0, "16", True, HUGE)),
+    *(("min_tokens", value) for value in (-1, 1.0, "1", True, HUGE)),
+    *(("stop", value) for value in ("", [""], ["a"] * 17, "x" * 257, ["ok", "x" * 257], 5, True, {"a": "b"})),
+    ("stop[0]", [5]),
+    ("stop[1]", ["a", None]),
+    *(("stop_token_ids", value) for value in (5, "5", [1000])),
+    *(("stop_token_ids[0]", value) for value in ([-1], [True], ["1"], [1.0], [HUGE])),
+    *(
+        ("logit_bias", value)
+        for value in ({"1": 100.5}, {"1": -100.5}, {"1000": 1}, {"a": 1}, {"-1": 1}, {"1": True})
+    ),
+    *(("logit_bias", value) for value in ({"1": "1"}, {"1": None}, {"1.0": 1}, {str(HUGE): 1}, [], "x")),
+    *(("ignore_eos", value) for value in (1, "true", 0)),
+    *(("stream", value) for value in (1, "true")),
+    *(("include_stop_str_in_output", value) for value in (1, "true")),
+    *(("skip_special_tokens", value) for value in (0, "false")),
+    *(("priority", value) for value in (1001, -1001, 1.0, "1", True, HUGE)),
+    *(("cache_salt", value) for value in ("", "x" * 1025, 5)),
+    *(("model", value) for value in (5, [], True)),
+    ("stream_options", {"include_usage": True}),  # without stream
+    ("user", 5),
+    ("store", "yes"),
+    ("metadata", "x"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), SHARED)
+@pytest.mark.parametrize(
+    ("read", "make"), [(read_chat, chat), (read_completion, completion)], ids=["chat", "text"]
+)
+def test_a_bad_value_is_refused_and_its_field_named(read: Any, make: Any, field: str, value: Any) -> None:
+    name = field.partition("[")[0]
+    assert refusal(read, json.dumps(make(**{name: value})).encode()).param == field
+
+
+@pytest.mark.parametrize("value", [None])
+@pytest.mark.parametrize("name", sorted({field.partition("[")[0] for field, _ in SHARED}))
+def test_null_is_the_same_as_leaving_an_optional_field_out(name: str, value: None) -> None:
+    read_chat(json.dumps(chat(**{name: value})).encode())
+    read_completion(json.dumps(completion(**{name: value})).encode())
+
+
+CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
+    ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+    ({"top_logprobs": -1, "logprobs": True}, "top_logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"top_logprobs": 3, "logprobs": False}, "top_logprobs"),
+    ({"top_logprobs": True, "logprobs": True}, "top_logprobs"),
+    ({"logprobs": 5}, "logprobs"),
+    ({"logprobs": "true"}, "logprobs"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens"),
+    ({"max_completion_tokens": True}, "max_completion_tokens"),
+    ({"max_completion_tokens": HUGE}, "max_completion_tokens"),
+    ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
+    ({"min_tokens": 6, "max_tokens": 5}, "min_tokens"),
+    ({"min_tokens": 6, "max_completion_tokens": 5, "max_tokens": 50}, "min_tokens"),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+    ({"stream": True, "stream_options": {"other": True}}, "stream_options.other"),
+    ({"stream": True, "stream_options": True}, "stream_options"),
+    ({"stream": False, "stream_options": {}}, "stream_options"),
+    ({"frobnicate": 1}, "frobnicate"),
+    ({"Temperature": 1}, "Temperature"),
+    ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"tokenizer": 1}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"bos_token": "x"}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"__class__": 1}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"not a name": 1}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+    ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
+    ({"continue_final_message": "yes"}, "continue_final_message"),
+    ({"messages": []}, "messages"),
+    ({"messages": None}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": {"role": "user"}}, "messages"),
+    ({"messages": ["hi"]}, "messages[0]"),
+    ({"messages": [USER, {}]}, "messages[1].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "User", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": 5, "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "function", "name": "f", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "messages[0].colour"),
+    ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+    ({"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}]},
+     "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
+     "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]},
+     "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": 1}]}]},
+     "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "refusal", "refusal": "no"}]}]},
+     "messages[0].content[0].type"),
+    ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
+    ({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, "messages[0].content"),
+    ({"messages": [{"role": "assistant", "content": "x", "audio": {"id": "a"}}]}, "messages[0].audio"),
+    ({"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "f"}}]},
+     "messages[0].function_call"),
+    ({"messages": [USER, {"role": "tool", "tool_call_id": "a", "content": "x"}]}, "messages[1].tool_call_id"),
+    ({"messages": [USER, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {}}]}]},
+     "messages[0].tool_calls[0].type"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function"}]}]},
+     "messages[0].tool_calls[0].function"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), CHAT_MISTAKES)
+def test_a_mistake_in_a_chat_request_names_its_place(fields: dict[str, Any], param: str) -> None:
+    assert refusal(read_chat, json.dumps(chat(**fields)).encode()).param == param
+
+
+COMPLETION_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
+    ({"prompt": None}, "prompt"),
+    ({"prompt": ""}, "prompt"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": [""]}, "prompt[0]"),
+    ({"prompt": ["a", ""]}, "prompt[1]"),
+    ({"prompt": [[]]}, "prompt[0]"),
+    ({"prompt": [[1], []]}, "prompt[1]"),
+    ({"prompt": 5}, "prompt"),
+    ({"prompt": {"a": 1}}, "prompt"),
+    ({"prompt": [1, "a"]}, "prompt[1]"),
+    ({"prompt": ["a", [1]]}, "prompt[1]"),
+    ({"prompt": [True]}, "prompt[0]"),
+    ({"prompt": [1, True]}, "prompt[1]"),
+    ({"prompt": [1.0]}, "prompt[0]"),
+    ({"prompt": [[1, True]]}, "prompt[0][1]"),
+    ({"prompt": [-1]}, "prompt[0]"),
+    ({"prompt": [[1, -1]]}, "prompt[0][1]"),
+    ({"prompt": [1000]}, "prompt"),
+    ({"prompt": [[1], [1000]]}, "prompt[1]"),
+    ({"prompt": [HUGE]}, "prompt[0]"),
+    ({"prompt": ["a"] * 257}, "prompt"),
+    ({"prompt": [[1]] * 257}, "prompt"),
+    ({"prompt": ["a"] * 256, "n": 5}, "n"),
+    ({"logprobs": 21}, "logprobs"),
+    ({"logprobs": -1}, "logprobs"),
+    ({"logprobs": True}, "logprobs"),
+    ({"logprobs": 1.0}, "logprobs"),
+    ({"min_tokens": 17}, "min_tokens"),  # above the default of max_tokens
+    ({"messages": [USER]}, "messages"),
+    ({"max_completion_tokens": 5}, "max_completion_tokens"),
+    ({"top_logprobs": 5}, "top_logprobs"),
+    ({"add_special_tokens": 1}, "add_special_tokens"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), COMPLETION_MISTAKES)
+def test_a_mistake_in_a_completion_request_names_its_place(fields: dict[str, Any], param: str) -> None:
+    assert refusal(read_completion, json.dumps(completion(**fields)).encode()).param == param
+
+
+BODIES: list[tuple[bytes, str]] = [
+    (b"", "empty"),
+    (b"  \n", "empty"),
+    (b"null", "an object, got null"),
+    (b"[]", "an object, got an array"),
+    (b'"text"', "an object, got a string"),
+    (b"5", "an object, got an integer"),
+    (b"{", "not valid JSON"),
+    (b"{'messages': 1}", "not valid JSON"),
+    (b'{"n": 1,}', "not valid JSON"),
+    (b"\xef\xbb\xbf{}", "not valid JSON"),
+    (b"\xff\xfe{\x00}\x00", "not valid JSON"),
+    (b'{"user": "\xff"}', "not valid UTF-8"),
+    (b'{"user": "\xed\xa0\x80"}', "not valid UTF-8"),
+    (b'{"\xff": 1}', "not valid UTF-8"),
+    (b'{"user": "\\ud800"}', "surrogate"),
+    (b'{"user": "\\ud800x"}', "surrogate"),
+    (b'{"user": "\\udc00"}', "surrogate"),
+    (b'{"\\ud800": 1}', "surrogate"),
+    (b'{"user": "a\x00b"}', "not valid JSON"),
+    (b'{"temperature": NaN}', "not valid JSON"),
+    (b'{"temperature": Infinity}', "not valid JSON"),
+    (b'{"temperature": -Infinity}', "not valid JSON"),
+    (b'{"temperature": 1e999}', "temperature is out of range"),
+    (b'{"temperature": -1e999}', "temperature is out of range"),
+    (b'{"temperature": ' + b"9" * 400 + b"}", "temperature is out of range"),
+    (b'{"seed": ' + b"9" * 5000 + b"}", "seed is out of range"),
+    (b'{"n": 1e999}', "n is out of range"),
+    (b'{"metadata": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested"),
+    (b'{"echo": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested"),
+    (b'{"echo": ' + b"[" * 1_000_000, "nested"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), BODIES, ids=[str(body[:30]) for body, _ in BODIES])
+@pytest.mark.parametrize("read", [read_chat, read_completion])
+def test_a_body_that_is_not_json_is_refused_with_a_sentence(read: Any, body: bytes, words: str) -> None:
+    assert words in str(refusal(read, body))
+
+
+@pytest.mark.parametrize("rest", [b"{}", b"x", b",", b"\x00"])
+def test_anything_after_the_object_is_refused(rest: bytes) -> None:
+    body = b'{"messages": [{"role": "user", "content": "x"}]}'
+    read_chat(body + b"\r\n ")
+    assert "not valid JSON" in str(refusal(read_chat, body + rest))
+
+
+def test_a_number_beyond_floats_inside_an_unchecked_value_is_refused_too() -> None:
+    refusal(
+        read_chat, b'{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": 1e999}}'
+    )
+
+
+def test_deeply_nested_template_variables_are_refused() -> None:
+    nested: Any = 1
+    for _ in range(20):
+        nested = [nested]
+    fields = chat(chat_template_kwargs={"a": nested})
+    assert refusal(read_chat, json.dumps(fields).encode()).param == "chat_template_kwargs"
+
+
+def test_a_long_unknown_name_is_cut_in_the_sentence() -> None:
+    error = refusal(read_chat, json.dumps(chat(**{"x" * 100_000: 1})).encode())
+    assert len(str(error)) < 200
+    assert error.code == "unknown_parameter"
+
+
+def test_the_last_of_two_equal_keys_counts_as_in_other_json_readers() -> None:
+    request = parse_chat(b'{"messages": [{"role": "user", "content": "x"}], "n": 2, "n": 3}')
+    assert request.sampling().n == 3
+
+
+def test_a_sentence_has_the_value_and_the_limits() -> None:
+    error = refusal(read_chat, json.dumps(chat(temperature=3.5)).encode())
+    assert str(error) == "temperature must be between 0 and 2, got 3.5."
+    error = refusal(read_chat, json.dumps(chat(messages=[{"role": "robot", "content": ""}])).encode())
+    assert str(error) == ("messages[0].role must be system, developer, user, assistant or tool, got 'robot'.")
+    error = refusal(read_chat, json.dumps(chat(max_completion_tokens=0)).encode())
+    assert str(error) == "max_completion_tokens must be at least 1, got 0."
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "prompt"),
+        ({"prompt": "a", "messages": [USER]}, "prompt"),
+        ({"prompt": ["a"]}, "prompt"),
+        ({"prompt": 5}, "prompt"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "robot"}]}, "messages[0].role"),
+        ({"messages": [USER], "add_special_tokens": True}, "add_special_tokens"),
+        ({"messages": [USER], "chat_template": "x"}, "chat_template"),
+        ({"messages": [USER], "tools": [{"type": "function"}]}, "tools"),
+        ({"prompt": "a", "what": 1}, "what"),
+    ],
+)
+def test_a_bad_tokenize_request_names_its_place(body: dict[str, Any], param: str) -> None:
+    def read(raw: bytes) -> None:
+        request = parse_tokenize(raw)
+        if request.prompt is None:
+            request.template_messages()
+
+    assert refusal(read, json.dumps(body).encode()).param == param
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "tokens"),
+        ({"tokens": "1"}, "tokens"),
+        ({"tokens": [True]}, "tokens[0]"),
+        ({"tokens": [-1]}, "tokens[0]"),
+        ({"tokens": [1.0]}, "tokens[0]"),
+        ({"tokens": [HUGE]}, "tokens[0]"),
+        ({"tokens": [1], "prompt": "x"}, "prompt"),
+    ],
+)
+def test_a_bad_detokenize_request_names_its_place(body: dict[str, Any], param: str) -> None:
+    assert refusal(parse_detokenize, json.dumps(body).encode()).param == param
