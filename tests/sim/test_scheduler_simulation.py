@@ -93,7 +93,9 @@ class World:
             try:
                 self.scheduler.submit(request, self.now)
             except QueueFullError:
-                assert len(self.scheduler.waiting) + request.params.n > self.limits.max_waiting
+                places = self.limits.max_waiting + self.limits.max_running
+                taken = len(self.scheduler.waiting) + len(self.scheduler.running)
+                assert taken + request.params.n > places, "refused although there was room"
                 continue
             self.open[request.id] = set(range(request.params.n))
             self.submitted[request.id] = self.now

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import ConfigError
 
+BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
 
 
@@ -31,6 +32,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
+        if self.block_size not in BLOCK_SIZES:
+            raise ConfigError(f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}.")
         if self.kv_cache_memory is not None and self.kv_cache_memory < 1:
             raise ConfigError(f"kv_cache_memory must be a positive number of bytes, got {self.kv_cache_memory}.")
         if not 0.0 < self.memory_fraction <= 1.0:

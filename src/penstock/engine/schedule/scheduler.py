@@ -87,9 +87,11 @@ class Scheduler:
                 f"The prompt has {prompt_len} tokens, but the model's context of "
                 f"{self.limits.max_model_len} tokens must hold the prompt and at least one token more."
             )
-        if len(self.waiting) + choices > self.limits.max_waiting:
+        # Those that can start at once do not count as waiting.
+        if len(self.waiting) + choices > self.limits.max_waiting + len(self._free_slots):
             raise QueueFullError(
-                f"The engine's queue is full ({len(self.waiting)} of {self.limits.max_waiting} waiting)."
+                f"The engine's queue is full: {len(self.waiting)} are waiting, {choices} more would pass "
+                f"max_waiting ({self.limits.max_waiting})."
             )
         limit = self.limits.max_model_len
         if request.params.max_tokens is not None:

@@ -69,7 +69,10 @@ class Sequence:
         return not origin.prompt_computed
 
     def append(self, token: int) -> None:
-        """Take a sampled token and see whether it is the last."""
+        """Take a sampled token and see whether it is the last. A negative one means that none could be drawn."""
+        if token < 0:
+            self.finish_reason = "error"
+            return
         self.tokens.append(token)
         params = self.request.params
         if self.num_output >= params.min_tokens:

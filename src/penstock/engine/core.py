@@ -1,0 +1,170 @@
+"""The loop's body: receive, schedule, run, emit. `LLM`, the server and the benchmarks all drive this."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from penstock.engine.config import EngineConfig, EngineInfo
+from penstock.engine.memory.manager import KVMemory
+from penstock.engine.models.loader import load_decoder
+from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.engine.run.runner import Runner, StepResult
+from penstock.engine.run.sizing import choose_device, size_engine
+from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
+from penstock.engine.schedule.sequence import Sequence
+from penstock.errors import InvalidRequestError
+
+# A device that fails this many steps in a row will not recover by itself.
+MAX_FAILED_STEPS = 3
+
+
+class EngineCore:
+    """One model. Not thread-safe: one caller submits, cancels and steps."""
+
+    def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        began = time.perf_counter()
+        device = choose_device(config.device)
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        model, quantization = load_decoder(config.model, device, config.dtype, config.max_model_len)
+        size = size_engine(config, model)
+        self._clock = clock
+        self._runner = Runner(model, size.num_blocks, config.block_size, size.max_running, size.max_model_len)
+        memory = KVMemory(size.num_blocks, config.block_size, prefix_caching=config.prefix_caching)
+        limits = Limits(
+            max_running=size.max_running,
+            max_waiting=config.max_waiting,
+            max_step_tokens=size.max_step_tokens,
+            max_model_len=size.max_model_len,
+            arrival_window=config.arrival_window,
+            ageing_seconds=config.ageing_seconds,
+        )
+        self._scheduler = Scheduler(limits, memory)
+        self._stats = EngineStats(blocks_total=size.num_blocks)
+        self._failed_steps = 0
+        self.info = EngineInfo(
+            architecture=model.config.architecture,
+            device=str(device),
+            dtype=str(model.dtype).removeprefix("torch."),
+            quantization=quantization,
+            vocab_size=model.config.vocab_size,
+            max_model_len=size.max_model_len,
+            max_running=size.max_running,
+            max_step_tokens=size.max_step_tokens,
+            block_size=config.block_size,
+            num_blocks=size.num_blocks,
+            weight_bytes=model.weight_bytes,
+            load_seconds=time.perf_counter() - began,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_work
+
+    def submit(self, request: Request) -> None:
+        """Accept a request, or raise InvalidRequestError or QueueFullError."""
+        if request.id in self._scheduler:
+            raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
+        _check_prompt(request.prompt, self.info.vocab_size)
+        request.params.check_vocabulary(self.info.vocab_size)
+        if request.params.seed is None:
+            request = replace(request, params=replace(request.params, seed=secrets.randbits(63)))
+        self._scheduler.submit(request, self._clock())
+
+    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
+        """Stop a request or one of its choices; their last events. Unknown ids are no error."""
+        ended = self._scheduler.cancel(request_id, index)
+        return [TokenEvent(request_id=request_id, index=s.index, finish_reason="cancelled") for s in ended]
+
+    def step(self) -> list[TokenEvent]:
+        """Compute one step; the tokens it gave. Sleeps out the arrival window if that is all there is to do."""
+        plan = self._scheduler.schedule(self._clock())
+        if not plan.grants:
+            if plan.wake_at is not None:
+                time.sleep(max(0.0, plan.wake_at - self._clock()))
+            return []
+        try:
+            result = self._runner.execute(plan)
+        except Exception as error:
+            return self._fail(plan, error)
+        self._failed_steps = 0
+        self._count(plan, result)
+        computed = self._scheduler.complete(plan, result.tokens)
+        return [_event(s, logprobs) for s, logprobs in zip(computed, result.logprobs, strict=True)]
+
+    def stats(self) -> EngineStats:
+        scheduler, memory = self._scheduler, self._scheduler.memory
+        return replace(
+            self._stats,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            blocks_free=memory.num_free,
+            blocks_cached=memory.num_cached,
+            prefix_queries=scheduler.prefix_queries,
+            prefix_hits=scheduler.prefix_hits,
+            preemptions=scheduler.preemptions,
+        )
+
+    def check(self) -> None:
+        """Assert that no block, slot or sequence was lost; meant for idle moments and tests."""
+        self._scheduler.check()
+
+    def _count(self, plan: StepPlan, result: StepResult) -> None:
+        stats = self._stats
+        stats.steps += 1
+        stats.generated_tokens += len(result.tokens)
+        # A prompt counts once, with its first token, however often it was chunked or preempted.
+        stats.prompt_tokens += sum(g.sequence.prompt_len for g in plan.grants if g.samples and not g.sequence.num_output)
+        allocated, used = self._scheduler.kv_tokens()
+        stats.kv_allocated_tokens += allocated
+        stats.kv_used_tokens += used
+
+    def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
+        """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
+        self._failed_steps += 1
+        if self._failed_steps >= MAX_FAILED_STEPS:
+            raise error
+        events = []
+        for grant in plan.grants:
+            sequence = grant.sequence
+            self._scheduler.cancel(sequence.request.id, sequence.index)
+            message = f"The engine failed while computing this request ({type(error).__name__})."
+            events.append(
+                TokenEvent(
+                    request_id=sequence.request.id, index=sequence.index, finish_reason="error", error=message
+                )
+            )
+        return events
+
+
+def _check_prompt(prompt: list[int], vocab_size: int) -> None:
+    if not prompt:
+        raise InvalidRequestError("The prompt is empty; it must have at least one token.", param="prompt")
+    for token in (min(prompt), max(prompt)):
+        if not 0 <= token < vocab_size:
+            raise InvalidRequestError(
+                f"The prompt has the token id {token}, but the vocabulary has ids 0 to {vocab_size - 1}.",
+                param="prompt",
+            )
+
+
+def _event(sequence: Sequence, logprobs: object) -> TokenEvent:
+    event = TokenEvent(
+        request_id=sequence.request.id,
+        index=sequence.index,
+        finish_reason=sequence.finish_reason,
+        stop_token=sequence.stop_token,
+        cached_tokens=sequence.cached,
+    )
+    if sequence.finish_reason == "error":
+        event.error = "The model's output for this request is not a number; its weights or precision are at fault."
+        return event
+    event.token_ids = [sequence.tokens[-1]]
+    if logprobs is not None:
+        event.logprobs = [logprobs]
+    return event

@@ -1,0 +1,144 @@
+"""From logits to tokens: penalties, bias, bans, temperature, top-k, top-p, min-p, and the draw.
+
+Each row's result depends on that row alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from penstock.engine.layers.noise import exponential_noise
+
+# How many of the likeliest tokens top-p looks at before it resorts to sorting the vocabulary.
+TOP_P_CANDIDATES = 512
+NO_TOKEN = -1  # the row's logits were not numbers
+
+
+@dataclass(slots=True)
+class Penalties:
+    """Rows that pay for repetition. `tokens` holds each one's prompt and output, `lengths` how many."""
+
+    rows: Tensor  # [p] rows of the logits
+    tokens: Tensor  # [p, longest] token ids, rubbish beyond the length
+    lengths: Tensor  # [p]
+    prompt_lengths: Tensor  # [p]
+    repetition: Tensor  # [p] over prompt and output
+    presence: Tensor  # [p] over output
+    frequency: Tensor  # [p] over output
+
+
+@dataclass(slots=True)
+class SamplingBatch:
+    """Per row of the logits; the lists name only the rows that need the thing."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    seeds: Tensor
+    positions: Tensor  # of the token to be drawn
+    random_rows: list[int] = field(default_factory=list)  # temperature above 0
+    filtered: bool = False  # some row uses top-k, top-p or min-p
+    penalties: Penalties | None = None
+    biases: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)  # row, ids, values
+    bans: list[tuple[int, Tensor]] = field(default_factory=list)  # row, ids
+    logprob_rows: list[int] = field(default_factory=list)
+    num_top: int = 0  # most alternatives any row wants
+
+
+@dataclass(slots=True)
+class Sampled:
+    tokens: Tensor  # [rows] int64; NO_TOKEN where the logits were not numbers
+    chosen: Tensor | None = None  # [logprob rows]
+    top_ids: Tensor | None = None  # [logprob rows, num_top]
+    top: Tensor | None = None
+
+
+@torch.inference_mode()
+def sample(logits: Tensor, batch: SamplingBatch) -> Sampled:
+    """logits: [rows, vocabulary] float32; changed in place."""
+    broken = ~torch.isfinite(logits.amax(dim=-1))
+    raw = torch.log_softmax(logits[batch.logprob_rows], dim=-1) if batch.logprob_rows else None
+    if batch.penalties is not None:
+        _penalize(logits, batch.penalties)
+    for row, ids, values in batch.biases:
+        logits[row, ids] += values
+    for row, ids in batch.bans:
+        logits[row, ids] = float("-inf")
+    tokens = logits.argmax(dim=-1)
+    if batch.random_rows:
+        tokens[batch.random_rows] = _draw(logits, batch)
+    result = Sampled(tokens.masked_fill(broken, NO_TOKEN))
+    if raw is not None:
+        result.chosen = raw.gather(1, tokens[batch.logprob_rows].unsqueeze(1)).squeeze(1)
+        result.top, result.top_ids = raw.topk(batch.num_top, dim=-1)
+    return result
+
+
+def _penalize(logits: Tensor, penalties: Penalties) -> None:
+    rows, vocab = penalties.rows, logits.shape[1]
+    place = torch.arange(penalties.tokens.shape[1], device=logits.device)
+    known = place < penalties.lengths[:, None]
+    output = known & (place >= penalties.prompt_lengths[:, None])
+    seen = _counts(penalties.tokens, known, vocab) > 0
+    counts = _counts(penalties.tokens, output, vocab)
+    picked = logits[rows]
+    repetition = penalties.repetition[:, None]
+    picked = torch.where(seen, torch.where(picked > 0, picked / repetition, picked * repetition), picked)
+    picked -= penalties.frequency[:, None] * counts
+    picked -= penalties.presence[:, None] * (counts > 0)
+    logits[rows] = picked
+
+
+def _counts(tokens: Tensor, mask: Tensor, vocab: int) -> Tensor:
+    """How often each token occurs where the mask is true; [rows, vocabulary]."""
+    counts = torch.zeros((tokens.shape[0], vocab), dtype=torch.float32, device=tokens.device)
+    ids = torch.where(mask, tokens, 0).long()
+    return counts.scatter_add_(1, ids, mask.float())
+
+
+def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
+    rows = batch.random_rows
+    scaled = logits[rows] / batch.temperature[rows, None]
+    if batch.filtered:
+        _filter(scaled, batch.top_k[rows], batch.top_p[rows], batch.min_p[rows])
+    # argmax of p / noise, in logarithms.
+    noise = exponential_noise(batch.seeds[rows], batch.positions[rows], logits.shape[1])
+    return scaled.sub_(noise.log_()).argmax(dim=-1)
+
+
+def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:
+    """Put minus infinity where top-k, then top-p of what that leaves, then min-p cut off."""
+    vocab = scaled.shape[1]
+    best = scaled.amax(dim=-1, keepdim=True)
+    with_k = (top_k > 0) & (top_k < vocab)
+    if with_k.any():
+        k = torch.where(with_k, top_k, vocab)
+        widest = int(top_k[with_k].max())
+        likeliest = scaled.topk(widest, dim=-1).values
+        threshold = likeliest.gather(1, (k.clamp(max=widest) - 1).unsqueeze(1))
+        scaled.masked_fill_((scaled < threshold) & with_k[:, None], float("-inf"))
+    with_p = top_p < 1.0
+    if with_p.any():
+        _filter_top_p(scaled, torch.where(with_p, top_p, 2.0))
+    if (min_p > 0).any():
+        # In logarithms; log(0) is minus infinity, which cuts off nothing.
+        scaled.masked_fill_(scaled < best + min_p.log()[:, None], float("-inf"))
+
+
+def _filter_top_p(scaled: Tensor, top_p: Tensor) -> None:
+    """Keep the fewest likeliest tokens whose probability reaches top_p; a top_p above 1 keeps all."""
+    total = scaled.logsumexp(dim=-1, keepdim=True)
+    candidates = min(TOP_P_CANDIDATES, scaled.shape[1])
+    values = scaled.topk(candidates, dim=-1).values
+    mass = (values - total).exp().cumsum(dim=-1)
+    if (mass[:, -1] < top_p.clamp(max=1.0)).any() and candidates < scaled.shape[1]:
+        values = scaled.sort(dim=-1, descending=True).values
+        mass = (values - total).exp().cumsum(dim=-1)
+    # A token is needed while the mass before it falls short; the likeliest always is.
+    needed = (mass < top_p[:, None]).sum(dim=-1).clamp(max=values.shape[1] - 1)
+    threshold = values.gather(1, needed.unsqueeze(1))
+    scaled.masked_fill_((scaled < threshold) & (top_p <= 1.0)[:, None], float("-inf"))

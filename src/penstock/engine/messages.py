@@ -1,0 +1,92 @@
+"""What the front process and the engine's process say to each other: msgpack of typed structs.
+
+A frame is a 4-byte little-endian length and that many bytes. No pickle, no code.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from penstock.engine.config import EngineInfo
+from penstock.engine.request import EngineStats, Request, TokenEvent
+
+MAX_FRAME = 64 << 20  # bytes; a longer one is a broken peer
+_LENGTH = struct.Struct("<I")
+
+
+class Submit(msgspec.Struct, tag=True, frozen=True):
+    request: Request
+
+
+class Cancel(msgspec.Struct, tag=True, frozen=True):
+    request_id: str
+    index: int | None = None
+
+
+class Drain(msgspec.Struct, tag=True, frozen=True):
+    """Finish what is accepted, for at most `seconds`, then end."""
+
+    seconds: float
+
+
+class Loaded(msgspec.Struct, tag=True, frozen=True):
+    info: EngineInfo
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """The engine cannot start or go on. `kind` is the error's class name."""
+
+    kind: str
+    message: str
+
+
+class Refused(msgspec.Struct, tag=True, frozen=True):
+    """A request that was not accepted."""
+
+    request_id: str
+    kind: str
+    message: str
+    param: str | None = None
+
+
+class Progress(msgspec.Struct, tag=True, frozen=True):
+    """After every step, and every second when idle: the loop's heartbeat."""
+
+    at: float  # seconds on the machine's monotonic clock
+    stats: EngineStats
+    events: list[TokenEvent] = []
+
+
+ToEngine = Submit | Cancel | Drain
+FromEngine = Loaded | Failed | Refused | Progress
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: ToEngine | FromEngine) -> bytes:
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Bytes in, whole frames out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._buffer += data
+        frames, at = [], 0
+        while len(self._buffer) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, at)
+            if length > MAX_FRAME:
+                raise ValueError(f"a frame of {length} bytes exceeds {MAX_FRAME}")
+            end = at + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append(bytes(self._buffer[at + _LENGTH.size : end]))
+            at = end
+        del self._buffer[:at]
+        return frames

@@ -1,0 +1,258 @@
+"""The client of an engine in its own process: what the gateway holds. No torch here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock import errors
+from penstock.engine.config import EngineConfig, EngineInfo
+from penstock.engine.messages import (
+    Cancel,
+    Drain,
+    Failed,
+    FrameReader,
+    FromEngine,
+    Loaded,
+    Progress,
+    Refused,
+    Submit,
+    ToEngine,
+    frame,
+)
+from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, SamplingParams, TokenEvent
+from penstock.errors import EngineUnavailableError, ModelError, PenstockError, QueueFullError
+
+KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
+_decoder = msgspec.msgpack.Decoder(FromEngine)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One open request: its events, and how many choices have yet to end."""
+
+    open_choices: int
+    events: asyncio.Queue[TokenEvent | PenstockError] = field(default_factory=asyncio.Queue)
+
+
+class EngineClient:
+    """Starts the process, sends requests, hands each one its events.
+
+    Everything runs on one event loop. Queues of events are bounded by max_tokens of their requests,
+    and the number of requests by max_running + max_waiting.
+    """
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._streams: dict[str, _Stream] = {}
+        self._open_choices = 0
+        self._max_open = 0
+        self._failure: PenstockError | None = None
+        self._draining = False
+        self._receiver: asyncio.Task[None] | None = None
+        self._loaded: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
+        self._info: EngineInfo | None = None
+        self.stats = EngineStats()
+        self.last_beat = time.monotonic()
+        self.last_token = 0.0  # when the engine last generated anything; seconds, monotonic
+
+    @classmethod
+    async def start(cls, config: EngineConfig) -> EngineClient:
+        """Returns once the model is loaded and has generated a token; raises the engine's own error if not."""
+        ours, theirs = socket.socketpair()
+        options = msgspec.json.encode(config).decode()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "penstock.engine.worker", str(theirs.fileno()), options,
+                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, env=_environment(),
+            )  # fmt: skip
+        reader, writer = await asyncio.open_connection(sock=ours)
+        client = cls(process, reader, writer)
+        client._max_open = config.max_waiting
+        client._receiver = asyncio.create_task(client._receive())
+        try:
+            client._info = await client._loaded
+        except BaseException:
+            await client.kill()
+            raise
+        client._max_open += client._info.max_running
+        client.last_token = time.monotonic()
+        return client
+
+    @property
+    def info(self) -> EngineInfo:
+        assert self._info is not None, "start() returns only when the engine is loaded"
+        return self._info
+
+    @property
+    def alive(self) -> bool:
+        return self._failure is None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def failure(self) -> PenstockError | None:
+        """Why the engine is gone, if it is."""
+        return self._failure
+
+    @property
+    def heartbeat_age(self) -> float:
+        """Seconds since the loop last showed that it goes round."""
+        return time.monotonic() - self.last_beat
+
+    @property
+    def token_age(self) -> float:
+        """Seconds since a token was last generated."""
+        return time.monotonic() - self.last_token
+
+    async def submit(self, request: Request) -> AsyncIterator[TokenEvent]:
+        """Send a request; its events as they come. Leaving the iteration early cancels what is left."""
+        stream = self._open(request)
+        finished = False
+        try:
+            while stream.open_choices:
+                event = await stream.events.get()
+                if isinstance(event, PenstockError):
+                    raise event
+                if event.finish_reason is not None:
+                    stream.open_choices -= 1
+                yield event
+            finished = True
+        finally:
+            self._streams.pop(request.id, None)
+            self._open_choices -= request.params.n
+            if not finished:
+                self.cancel(request.id)
+
+    def _open(self, request: Request) -> _Stream:
+        if self._failure is not None:
+            raise self._failure
+        if self._draining:
+            raise EngineUnavailableError("The engine is shutting down and takes no new requests.")
+        choices = request.params.n
+        if self._open_choices + choices > self._max_open:
+            raise QueueFullError(
+                f"The engine is full: {self._open_choices} choices are running or waiting, "
+                f"and {choices} more would pass the limit of {self._max_open}."
+            )
+        stream = _Stream(choices)
+        self._streams[request.id] = stream
+        self._open_choices += choices
+        self._send(Submit(request))
+        return stream
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        """Stop a request, or one of its choices. Unknown ids are no error."""
+        if self.alive:
+            self._send(Cancel(request_id, index))
+
+    async def probe(self, timeout: float = 5.0) -> bool:
+        """Whether the engine generates a token, through the same loop as everybody's, within `timeout` seconds."""
+        params = SamplingParams(max_tokens=1, temperature=0.0)
+        request = Request(id=f"probe-{uuid.uuid4().hex}", prompt=[0], params=params, priority=-MAX_PRIORITY)
+        try:
+            async with asyncio.timeout(timeout):
+                return all([event.finish_reason != "error" async for event in self.submit(request)])
+        except (TimeoutError, PenstockError):
+            return False
+
+    async def shutdown(self, drain_seconds: float = 30.0) -> None:
+        """Take nothing new, let accepted requests finish for so long, then end the process."""
+        self._draining = True
+        if self.alive:
+            self._send(Drain(drain_seconds))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), drain_seconds + KILL_AFTER)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process now; open requests get an error."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        if self._receiver is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._receiver
+        self._writer.close()
+
+    def _send(self, message: ToEngine) -> None:
+        # The transport buffers; the engine reads between steps, and what can be outstanding is bounded.
+        self._writer.write(frame(message))
+
+    async def _receive(self) -> None:
+        reader = FrameReader()
+        try:
+            while data := await self._reader.read(1 << 20):
+                for body in reader.feed(data):
+                    self._handle(_decoder.decode(body))
+        except ConnectionError:
+            pass
+        code = await self._process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        if self._draining and code == 0:
+            self._fail(EngineUnavailableError("The engine has shut down."))
+        else:
+            self._fail(EngineUnavailableError(f"The engine process ended unexpectedly ({how})."))
+
+    def _handle(self, message: FromEngine) -> None:
+        match message:
+            case Progress(at, stats, events):
+                self.stats, self.last_beat = stats, at
+                if events:
+                    self.last_token = at
+                for event in events:
+                    self._deliver(event.request_id, event)
+            case Refused(request_id, kind, text, param):
+                self._deliver(request_id, _error(kind, text, param))
+            case Failed(kind, text):
+                self._fail(_error(kind, text, None))
+            case Loaded(info):
+                self.last_beat = time.monotonic()
+                self._loaded.set_result(info)
+
+    def _deliver(self, request_id: str, item: TokenEvent | PenstockError) -> None:
+        stream = self._streams.get(request_id)
+        if stream is not None:
+            stream.events.put_nowait(item)
+
+    def _fail(self, error: PenstockError) -> None:
+        """Everybody still waiting learns why; the first reason is the one that counts."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+        for stream in self._streams.values():
+            stream.events.put_nowait(error)
+
+
+def _error(kind: str, text: str, param: str | None) -> PenstockError:
+    known = getattr(errors, kind, None)
+    if not isinstance(known, type) or not issubclass(known, PenstockError):
+        return ModelError(text)
+    if issubclass(known, errors.InvalidRequestError):
+        return known(text, param=param)
+    return known(text)
+
+
+def _environment() -> dict[str, str]:
+    """The child finds this very package, installed or not."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package}

@@ -1,0 +1,82 @@
+"""How large everything is: decided once, after the weights are in, from the options and the device."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from penstock.engine.config import EngineConfig
+from penstock.engine.models.decoder import Decoder
+from penstock.errors import ConfigError
+
+GIB = 1 << 30
+# The CPU's defaults: a step should stay well under a second, and the cache within a laptop's memory.
+CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 4 * GIB, 0.4
+GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
+ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSize:
+    num_blocks: int
+    max_model_len: int
+    max_running: int
+    max_step_tokens: int
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch sees no GPU here; use --device cpu or install a CUDA build.")
+    return device
+
+
+def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
+    on_cpu = model.device.type == "cpu"
+    max_running = config.max_running or (CPU_MAX_RUNNING if on_cpu else GPU_MAX_RUNNING)
+    max_step_tokens = config.max_step_tokens or max(CPU_STEP_TOKENS if on_cpu else GPU_STEP_TOKENS, max_running)
+    if config.max_running is None:
+        max_running = min(max_running, max_step_tokens)
+    per_token = model.config.kv_bytes_per_token(model.dtype.itemsize)
+    available = config.kv_cache_memory or (_cpu_memory() if on_cpu else _gpu_memory(config, model.device))
+    block_bytes = per_token * config.block_size
+    num_blocks = available // block_bytes
+    context = config.max_model_len or model.config.context_length
+    if config.max_model_len is not None and config.max_model_len > model.config.context_length:
+        raise ConfigError(
+            f"max_model_len is {config.max_model_len}, but the model's context is {model.config.context_length} tokens."
+        )
+    if num_blocks * config.block_size < context:
+        if config.max_model_len is not None or num_blocks < 1:
+            raise ConfigError(
+                f"The KV cache may have {available / GIB:.2f} GiB, but {context} tokens need "
+                f"{context * per_token / GIB:.2f} GiB; raise kv_cache_memory or lower max_model_len."
+            )
+        context = num_blocks * config.block_size
+    # More blocks than all sequences of full length could fill are of no use but as prefix cache; keep them.
+    return EngineSize(num_blocks, context, max_running, max_step_tokens)
+
+
+def _cpu_memory() -> int:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(min(CPU_KV_BYTES, CPU_KV_SHARE * max(free, GIB)))
+
+
+def _gpu_memory(config: EngineConfig, device: torch.device) -> int:
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = int(total * config.memory_fraction) - (total - free) - ACTIVATION_BYTES
+    if allowed <= 0:
+        raise ConfigError(
+            f"No GPU memory is left for the KV cache: {free / GIB:.1f} of {total / GIB:.1f} GiB are free and "
+            f"memory_fraction is {config.memory_fraction}."
+        )
+    return allowed

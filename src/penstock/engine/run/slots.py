@@ -1,0 +1,105 @@
+"""Permanent places on the device, one for each running sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from penstock.engine.layers.noise import choice_seed
+from penstock.engine.layers.sampler import Penalties, SamplingBatch
+from penstock.engine.schedule.sequence import Sequence
+
+_TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY = range(6)
+_SEED, _TOP_K, _PROMPT = range(3)
+
+
+class Slots:
+    """Tokens, block numbers and sampling parameters by slot.
+
+    A sampled token is written here by the device itself, so that the next step's inputs need
+    nothing from the host but which slots take part.
+    """
+
+    def __init__(self, count: int, max_len: int, max_blocks: int, device: torch.device) -> None:
+        self.device = device
+        self.tokens = torch.zeros((count, max_len + 1), dtype=torch.int32, device=device)
+        self.blocks = torch.zeros((count, max_blocks), dtype=torch.int32, device=device)
+        self._floats = torch.zeros((count, 6), dtype=torch.float32, device=device)
+        self._ints = torch.zeros((count, 3), dtype=torch.int64, device=device)
+        self._bias: dict[int, tuple[Tensor, Tensor]] = {}
+        self._enders: dict[int, Tensor] = {}  # ids banned before min_tokens
+
+    def load(self, sequence: Sequence) -> None:
+        """Set a slot up for a sequence that has just been given it."""
+        slot, params, request = sequence.slot, sequence.request.params, sequence.request
+        self.tokens[slot, : len(sequence.tokens)] = torch.tensor(sequence.tokens, dtype=torch.int32)
+        self._floats[slot] = torch.tensor(
+            [
+                params.temperature,
+                params.top_p,
+                params.min_p,
+                params.repetition_penalty,
+                params.presence_penalty,
+                params.frequency_penalty,
+            ]
+        )
+        assert params.seed is not None, "the core draws a seed before it submits"
+        seed = choice_seed(params.seed, sequence.index)
+        self._ints[slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
+        self._bias.pop(slot, None)
+        if params.logit_bias:
+            ids = torch.tensor(list(params.logit_bias), device=self.device)
+            self._bias[slot] = ids, torch.tensor(list(params.logit_bias.values()), device=self.device)
+        self._enders.pop(slot, None)
+        if params.min_tokens:
+            enders = {*params.stop_token_ids, *(() if params.ignore_eos else request.eos_token_ids)}
+            self._enders[slot] = torch.tensor(sorted(enders), dtype=torch.int64, device=self.device)
+
+    def update_blocks(self, sequence: Sequence) -> None:
+        """Copy the part of the block table that changed since the last step."""
+        table = sequence.table
+        start = table.changed_from
+        if start < len(table.blocks):
+            changed = torch.tensor(table.blocks[start:], dtype=torch.int32)
+            self.blocks[sequence.slot, start : len(table.blocks)] = changed
+            table.changed_from = len(table.blocks)
+
+    def sampling_batch(self, sequences: list[Sequence]) -> SamplingBatch:
+        """What the sampler needs for these sequences, one row each."""
+        slots = torch.tensor([s.slot for s in sequences], device=self.device)
+        floats, ints = self._floats[slots], self._ints[slots]
+        batch = SamplingBatch(
+            temperature=floats[:, _TEMPERATURE],
+            top_k=ints[:, _TOP_K],
+            top_p=floats[:, _TOP_P],
+            min_p=floats[:, _MIN_P],
+            seeds=ints[:, _SEED],
+            positions=torch.tensor([len(s.tokens) for s in sequences], device=self.device),
+        )
+        penalized: list[int] = []
+        for row, sequence in enumerate(sequences):
+            params = sequence.request.params
+            if params.temperature > 0:
+                batch.random_rows.append(row)
+                batch.filtered |= params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+            if params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty:
+                penalized.append(row)
+            if sequence.slot in self._bias:
+                batch.biases.append((row, *self._bias[sequence.slot]))
+            if sequence.num_output < params.min_tokens and sequence.slot in self._enders:
+                batch.bans.append((row, self._enders[sequence.slot]))
+            if params.logprobs is not None:
+                batch.logprob_rows.append(row)
+                batch.num_top = max(batch.num_top, params.logprobs)
+        if penalized:
+            longest = max(len(sequences[row].tokens) for row in penalized)
+            batch.penalties = Penalties(
+                rows=torch.tensor(penalized, device=self.device),
+                tokens=self.tokens[slots[penalized], :longest],
+                lengths=batch.positions[penalized],
+                prompt_lengths=ints[penalized, _PROMPT],
+                repetition=floats[penalized, _REPETITION],
+                presence=floats[penalized, _PRESENCE],
+                frequency=floats[penalized, _FREQUENCY],
+            )
+        return batch
