@@ -38,7 +38,7 @@ def test_without_any_source_the_defaults_hold() -> None:
 def test_flags_win_over_environment_over_file_over_defaults() -> None:
     write("port: 1\nhost: file\nmodel: file\n")
     environ = {"PENSTOCK_PORT": "2", "PENSTOCK_HOST": "environment"}
-    settings = load_settings({"port": "3", "host": None}, environ=environ)
+    settings = load_settings({"port": ("--port", "3"), "host": ("--host", None)}, environ=environ)
     assert (settings.port, settings.host, settings.model) == (3, "environment", "file")
 
 
@@ -46,6 +46,7 @@ def test_every_option_can_be_set_in_the_file_and_in_the_environment() -> None:
     for option in options().values():
         other = {
             "log_level": "debug",
+            "block_size": "32",
             "memory_fraction": "0.5",
             "arrival_window": "20ms",
             "prefix_caching": "false",
@@ -108,17 +109,20 @@ def test_a_wrong_type_names_key_value_and_source() -> None:
     assert "got 'http'" in mistake()
     write("")
     assert mistake(environ={"PENSTOCK_PORT": "http"}).startswith("PENSTOCK_PORT must be a whole number")
-    assert mistake(flags={"max_running": "many"}).startswith(
-        "--max-running (--max-num-seqs) must be a whole number"
+    assert mistake(flags={"max_running": ("--max-num-seqs", "many")}).startswith(
+        "--max-num-seqs must be a whole"
     )
 
 
 def test_a_value_out_of_range_names_its_source() -> None:
     message = mistake(environ={"PENSTOCK_MAX_RUNNING": "0"})
     assert message == "max_running must be at least 1, got 0 (set by PENSTOCK_MAX_RUNNING)."
-    assert mistake(flags={"port": "70000"}) == "port must be between 0 and 65535, got 70000 (set by --port)."
-    assert "log_level must be one of debug, info" in mistake(flags={"log_level": "loud"})
-    assert "drain_seconds must not be negative" in mistake(flags={"drain_seconds": "-1"})
+    assert (
+        mistake(flags={"port": ("--port", "70000")})
+        == "port must be between 0 and 65535, got 70000 (set by --port)."
+    )
+    assert "log_level must be one of debug, info" in mistake(flags={"log_level": ("--log-level", "loud")})
+    assert "drain_seconds must not be negative" in mistake(flags={"drain_seconds": ("--drain-seconds", "-1")})
 
 
 @pytest.mark.parametrize("value", ["9" * 400, "nan", "1e999", "-inf"])
@@ -159,7 +163,7 @@ def test_a_key_never_appears_in_a_message_or_a_representation() -> None:
     write("api_keys: 12345678\n")
     assert "12345678" not in mistake()
     assert "secret" not in repr(
-        load_settings({"api_keys": ["secret"]}, config=write("", "empty.yaml"), environ={})
+        load_settings({"api_keys": ("--api-key", ["secret"])}, config=write("", "empty.yaml"), environ={})
     )
 
 

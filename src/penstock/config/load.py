@@ -24,12 +24,15 @@ _SERVICE_PORT = re.compile(r"(tcp|udp|sctp)://")
 
 
 def load_settings(
-    flags: Mapping[str, object] | None = None,
+    flags: Mapping[str, tuple[str, object]] | None = None,
     *,
     config: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Flags over environment over file over defaults. In `flags`, None means "not given"."""
+    """Flags over environment over file over defaults.
+
+    `flags` gives for each setting the flag that was used and its value; None means "not given".
+    """
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -48,9 +51,9 @@ def load_settings(
         variables, catalogue, "The environment sets an unknown variable", PREFIX
     ):
         take(option, value, PREFIX + key.upper())
-    for name, value in (flags or {}).items():
+    for name, (flag, value) in (flags or {}).items():
         if value is not None:
-            take(catalogue[name], value, _flag(catalogue[name]))
+            take(catalogue[name], value, flag)
     try:
         return Settings(**values)
     except ConfigError as error:
@@ -141,13 +144,6 @@ def _parsed(option: Option, value: object, origin: str) -> Any:
         # A key mistyped as a number is still somebody's key.
         got = f"a {type(value).__name__}" if option.secret else repr(value)
         raise ConfigError(f"{origin} must be {option.kind.expects}, got {got}.") from None
-
-
-def _flag(option: Option) -> str:
-    if option.name == "model":
-        return "MODEL"
-    first, *rest = option.flags
-    return f"{first} ({', '.join(rest)})" if rest else first
 
 
 def _with_origin(message: str, origins: Mapping[str, str]) -> str:

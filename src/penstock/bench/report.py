@@ -1,0 +1,171 @@
+"""A report as data (for --json) and as tables (for people)."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.bench.ceilings import Ceilings
+from penstock.bench.machine import machine, versions
+from penstock.bench.statistics import Distribution, Run, median_run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+def report(
+    *,
+    kind: str,
+    command: Sequence[str],
+    subject: dict[str, Any],
+    runs: Sequence[Run],
+    ceilings: Ceilings | None,
+) -> dict[str, Any]:
+    """Everything one needs to believe a figure, or to measure it again. Times are in seconds."""
+    return {
+        "kind": kind,
+        "measured_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(command),
+        "machine": machine(),
+        "versions": versions(),
+        "subject": subject,
+        "ceilings": asdict(ceilings) if ceilings else None,
+        "runs": [run.as_dict() for run in runs],
+        "medians": [run.as_dict() for run in medians(runs)],
+        "continuous_over_static": ratios(runs),
+    }
+
+
+def medians(runs: Sequence[Run]) -> list[Run]:
+    """For each workload and mode, in the order they came, the median run."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.workload, run.mode), []).append(run)
+    return [median_run(group) for group in groups.values()]
+
+
+def ratios(runs: Sequence[Run]) -> dict[str, float]:
+    """Output tokens/s of continuous over static batching, for each workload that ran both."""
+    rates = {(run.workload, run.mode): run.output_tokens_per_second for run in medians(runs)}
+    return {
+        workload: rate / rates[workload, "static"]
+        for (workload, mode), rate in rates.items()
+        if mode == "continuous" and rates.get((workload, "static"))
+    }
+
+
+def tables(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[RenderableType]:
+    chosen = medians(runs)
+    repeats = {(run.workload, run.mode): 0 for run in runs}
+    for run in runs:
+        repeats[run.workload, run.mode] += 1
+    yield _throughput(chosen, repeats)
+    yield _latency(chosen)
+    if any(run.engine for run in chosen):
+        yield _engine(chosen)
+    for workload, ratio in content["continuous_over_static"].items():
+        yield f"{workload}: continuous batching gives [bold]{ratio:.2f}x[/bold] the tokens/s of static."
+    yield from _surroundings(content, chosen)
+
+
+def _throughput(runs: Sequence[Run], repeats: dict[tuple[str, str], int]) -> Table:
+    table = _table(
+        "Throughput",
+        "workload",
+        "mode",
+        "repeats",
+        "requests",
+        "errors",
+        "wall s",
+        "in tok/s",
+        "out tok/s",
+        "req/s",
+    )
+    for run in runs:
+        table.add_row(
+            run.workload,
+            run.mode,
+            str(repeats[run.workload, run.mode]),
+            str(run.requests),
+            f"[red]{run.errors}[/red]" if run.errors else "0",
+            f"{run.wall_seconds:.2f}",
+            f"{run.input_tokens_per_second:.1f}",
+            f"[bold]{run.output_tokens_per_second:.1f}[/bold]",
+            f"{run.requests_per_second:.2f}",
+        )
+    return table
+
+
+def _latency(runs: Sequence[Run]) -> Table:
+    table = _table("Latency, ms (p50 / p95 / p99)", "workload", "mode", "TTFT", "ITL", "TPOT", "end to end")
+    for run in runs:
+        table.add_row(run.workload, run.mode, *(_three(d) for d in (run.ttft, run.itl, run.tpot, run.e2e)))
+    return table
+
+
+def _engine(runs: Sequence[Run]) -> Table:
+    table = _table(
+        "Engine", "workload", "mode", "steps", "tokens/step", "KV waste", "prefix hits", "preemptions"
+    )
+    for run in runs:
+        if run.engine:
+            table.add_row(
+                run.workload,
+                run.mode,
+                str(run.engine["steps"]),
+                f"{run.engine['tokens_per_step']:.1f}",
+                f"{run.engine['kv_waste']:.2%}",
+                f"{run.engine['prefix_hit_rate']:.1%}",
+                str(run.engine["preemptions"]),
+            )
+    return table
+
+
+def _surroundings(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[str]:
+    for run in runs:
+        if run.first_error:
+            yield f"[red]{run.workload}, first error: {run.first_error}[/red]"
+        if run.short:
+            yield f"{run.workload}: {run.short} answers had another number of tokens than was asked for."
+    if ceilings := content["ceilings"]:
+        yield (
+            f"Ceilings of {ceilings['device']}, {ceilings['threads']} threads: "
+            f"memory read {ceilings['memory_read_gb_per_second']:.1f} GB/s, "
+            f"fp32 matmul {ceilings['fp32_gflop_per_second']:.0f} GFLOP/s."
+        )
+        yield from _reached(content, runs)
+    host, version = content["machine"], content["versions"]["penstock"]
+    yield f"{host['processor']}, {host['cores']} cores, {host['memory_gib']} GiB; penstock {version}"
+
+
+def _reached(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[str]:
+    """How near the engine came to the memory ceiling: every step reads all weights once."""
+    weights = content["subject"].get("weight_bytes")
+    ceiling = content["ceilings"]["memory_read_gb_per_second"]
+    for run in runs:
+        if weights and run.engine:
+            reached = weights * run.engine["steps"] / run.wall_seconds / 1e9
+            share = reached / ceiling
+            yield f"{run.workload} {run.mode}: weights read at {reached:.1f} GB/s, {share:.0%} of ceiling."
+
+
+def _three(values: Distribution) -> str:
+    parts = [values.p50, values.p95, values.p99]
+    return " / ".join(
+        "-" if part is None else f"{part * 1000:.0f}" if part >= 0.1 else f"{part * 1000:.1f}"
+        for part in parts
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < 2 else "right")
+    return table

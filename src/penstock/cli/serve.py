@@ -1,0 +1,41 @@
+"""`penstock serve`: a model behind the OpenAI-compatible API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import ENGINE_OPTIONS, SERVER_OPTIONS, configured, examples
+from penstock.config import Settings
+from penstock.errors import ConfigError
+
+EPILOG = examples(
+    ("penstock serve", "the default model on 127.0.0.1:8000"),
+    ("penstock serve ./model.gguf --port 9000 --max-model-len 4K", "a local file, a shorter context"),
+    ("penstock serve org/name --served-model-name chat --api-key $KEY --host 0.0.0.0", "for other machines"),
+    ("PENSTOCK_MAX_RUNNING=32 penstock serve --config penstock.yaml", "flags > environment > file"),
+)
+
+
+@configured("served_model_names", *SERVER_OPTIONS, *ENGINE_OPTIONS)
+def serve(
+    settings: Settings,
+    chunked_prefill: Annotated[
+        bool,
+        typer.Option(
+            "--enable-chunked-prefill/--no-enable-chunked-prefill",
+            help="Accepted for vLLM's sake: prompts are always computed in chunks.",
+            hidden=True,
+        ),
+    ] = True,
+) -> None:
+    """Serve a model over HTTP, with the API that OpenAI clients speak."""
+    if not chunked_prefill:
+        raise ConfigError(
+            "--no-enable-chunked-prefill is not supported: prompts are always computed in chunks, so that a "
+            "long one never stalls running answers; raise --max-num-batched-tokens for longer chunks."
+        )
+    from penstock.gateway.server import run
+
+    run(settings)
