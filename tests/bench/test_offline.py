@@ -48,6 +48,7 @@ class CountingEngine:
                 del self.left[name]
         return events
 
+    @property
     def has_work(self) -> bool:
         return bool(self.left)
 

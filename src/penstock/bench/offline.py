@@ -17,9 +17,12 @@ Progress = Callable[[int], None]  # called with the number of wanted tokens that
 
 
 class Engine(Protocol):
+    """What is driven: `engine.core.EngineCore`."""
+
+    @property
+    def has_work(self) -> bool: ...
     def submit(self, request: Request) -> None: ...
     def step(self) -> Sequence[TokenEvent]: ...
-    def has_work(self) -> bool: ...
     def stats(self) -> EngineStats: ...
 
 
@@ -74,7 +77,7 @@ def run_continuous(
     waiting = deque(enumerate(jobs))
     room = workload.clients or len(jobs)
     before, start = engine.stats(), clock()
-    while waiting or engine.has_work():
+    while waiting or engine.has_work:
         while waiting and room:
             number, job = waiting.popleft()
             drive.submit(f"continuous-{repeat}-{number}", job)
@@ -118,7 +121,7 @@ def run_static(
             drive.submit(f"static-{repeat}-{number}", job, compute=longest)
             # All arrived at the start: a later group has been waiting for its turn.
             drive.timings[f"static-{repeat}-{number}"].sent = start
-        while engine.has_work():
+        while engine.has_work:
             drive.step()
     wall = clock() - start
     account = engine_account(before, engine.stats())

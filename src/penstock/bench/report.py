@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.bench.ceilings import Ceilings
 from penstock.bench.machine import machine, versions
-from penstock.bench.statistics import Distribution, Run, median_run
+from penstock.bench.statistics import Run, median_run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -73,23 +73,13 @@ def tables(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[RenderableT
 
 
 def _throughput(runs: Sequence[Run], repeats: dict[tuple[str, str], int]) -> Table:
-    table = _table(
-        "Throughput",
-        "workload",
-        "mode",
-        "repeats",
-        "requests",
-        "errors",
-        "wall s",
-        "in tok/s",
-        "out tok/s",
-        "req/s",
-    )
+    columns = ("requests", "errors", "wall s", "in tok/s", "out tok/s", "req/s")
+    most = max(repeats.values(), default=1)
+    table = _table("Throughput" if most == 1 else f"Throughput, median of {most}", *columns)
     for run in runs:
         table.add_row(
             run.workload,
             run.mode,
-            str(repeats[run.workload, run.mode]),
             str(run.requests),
             f"[red]{run.errors}[/red]" if run.errors else "0",
             f"{run.wall_seconds:.2f}",
@@ -101,16 +91,24 @@ def _throughput(runs: Sequence[Run], repeats: dict[tuple[str, str], int]) -> Tab
 
 
 def _latency(runs: Sequence[Run]) -> Table:
-    table = _table("Latency, ms (p50 / p95 / p99)", "workload", "mode", "TTFT", "ITL", "TPOT", "end to end")
+    table = _table("Latency, ms", "", "mean", "p50", "p95", "p99")
     for run in runs:
-        table.add_row(run.workload, run.mode, *(_three(d) for d in (run.ttft, run.itl, run.tpot, run.e2e)))
+        metrics = {"TTFT": run.ttft, "ITL": run.itl, "TPOT": run.tpot, "end to end": run.e2e}
+        for name, values in metrics.items():
+            first = name == "TTFT"
+            numbers = (values.mean, values.p50, values.p95, values.p99)
+            table.add_row(
+                run.workload if first else "",
+                run.mode if first else "",
+                name,
+                *(_milliseconds(number) for number in numbers),
+                end_section=name == "end to end",
+            )
     return table
 
 
 def _engine(runs: Sequence[Run]) -> Table:
-    table = _table(
-        "Engine", "workload", "mode", "steps", "tokens/step", "KV waste", "prefix hits", "preemptions"
-    )
+    table = _table("Engine", "steps", "tok/step", "KV waste", "prefix hits", "preempted")
     for run in runs:
         if run.engine:
             table.add_row(
@@ -153,19 +151,22 @@ def _reached(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[str]:
             yield f"{run.workload} {run.mode}: weights read at {reached:.1f} GB/s, {share:.0%} of ceiling."
 
 
-def _three(values: Distribution) -> str:
-    parts = [values.p50, values.p95, values.p99]
-    return " / ".join(
-        "-" if part is None else f"{part * 1000:.0f}" if part >= 0.1 else f"{part * 1000:.1f}"
-        for part in parts
-    )
+def _milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.0f}" if seconds >= 0.1 else f"{seconds * 1000:.1f}"
 
 
 def _table(title: str, *columns: str) -> Table:
+    """Each row begins with the workload and the mode."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < 2 else "right")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold", collapse_padding=True
+    )
+    for column in ("workload", "mode"):
+        table.add_column(column, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
     return table

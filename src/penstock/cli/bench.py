@@ -136,7 +136,7 @@ def offline(
     runs: list[Run] = []
     print(f"Loading {settings.model} ...", file=sys.stderr)
     with LLM(settings.model, **engine_options(settings)) as llm:
-        info = llm.info
+        info = llm.engine.info
         limits = measure(info.device, settings.threads) if ceilings else None
         warm_up(llm.engine, vocab_size=info.vocab_size)
         for item in chosen:
