@@ -82,7 +82,7 @@ def _throughput(runs: Sequence[Run], repeats: dict[tuple[str, str], int]) -> Tab
             run.mode,
             str(run.requests),
             f"[red]{run.errors}[/red]" if run.errors else "0",
-            f"{run.wall_seconds:.2f}",
+            f"{run.wall_seconds:.2f}" if run.wall_seconds < 100 else f"{run.wall_seconds:.0f}",
             f"{run.input_tokens_per_second:.1f}",
             f"[bold]{run.output_tokens_per_second:.1f}[/bold]",
             f"{run.requests_per_second:.2f}",
