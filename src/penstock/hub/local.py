@@ -12,7 +12,9 @@ from penstock.hub.safetensors import SafetensorsFolder
 
 PICKLE_SUFFIXES = frozenset({".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle"})
 # "name.Q4_K_M.gguf", "name-f16.gguf": the quantization is not part of the model's name.
-_QUANTIZATION = re.compile(r"[.\-_](?:UD-)?(?:I?Q\d+\w*|TQ\d\w*|[bB]?[fF](?:16|32)|MXFP4\w*|NVFP4)$", re.IGNORECASE)
+_QUANTIZATION = re.compile(
+    r"[.\-_](?:UD-)?(?:I?Q\d+\w*|TQ\d\w*|[bB]?[fF](?:16|32)|MXFP4\w*|NVFP4)$", re.IGNORECASE
+)
 
 
 def open_path(path: Path) -> ModelFiles:

@@ -36,7 +36,9 @@ def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
 
         return fetch(match["repo"], match["revision"], match["file"], progress)
     looks_like_path = model.startswith((".", "/", "~")) or model.lower().endswith((".gguf", ".safetensors"))
-    found = f"There is nothing at {path}." if looks_like_path and path else f"The model {model!r} is not known."
+    found = (
+        f"There is nothing at {path}." if looks_like_path and path else f"The model {model!r} is not known."
+    )
     raise ModelError(f"{found} {_CHOICES}")
 
 

@@ -115,7 +115,9 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
             f"{file} is incomplete: its header describes {at} bytes of tensors, but the file holds "
             f"{size - 8 - length}. Download it again."
         )
-    return {name: TensorEntry(file, header[name]["dtype"], tuple(header[name]["shape"])) for _, _, name in spans}
+    return {
+        name: TensorEntry(file, header[name]["dtype"], tuple(header[name]["shape"])) for _, _, name in spans
+    }
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -141,9 +143,15 @@ def _span(name: str, entry: Any) -> tuple[int, int, str]:
         raise ValueError(f"tensor {name!r} has the unknown dtype {dtype!r}")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"tensor {name!r} has the shape {shape!r}")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in offsets):
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or not all(type(n) is int and n >= 0 for n in offsets)
+    ):
         raise ValueError(f"tensor {name!r} has the data_offsets {offsets!r}")
     begin, end = offsets
     if (end - begin) * 8 != math.prod(shape) * _BITS[dtype]:
-        raise ValueError(f"tensor {name!r} has {end - begin} bytes, which do not fit {dtype} of shape {shape}")
+        raise ValueError(
+            f"tensor {name!r} has {end - begin} bytes, which do not fit {dtype} of shape {shape}"
+        )
     return begin, end, name

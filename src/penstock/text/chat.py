@@ -1,0 +1,187 @@
+"""Chat templates: from messages to the prompt the model was trained on."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError, TemplateSyntaxError
+
+from penstock.errors import InvalidRequestError, ModelError
+from penstock.text.marking import ControlText, unused_characters
+from penstock.text.sandbox import TemplateLimit, TemplateRefusal, compile_template
+
+if TYPE_CHECKING:
+    from penstock.text.tokenizer import Tokenizer
+
+# What a client's chat_template_kwargs may not replace.
+RESERVED_KWARGS = frozenset(
+    "add_generation_prompt bos_token chat_template continue_final_message conversation conversations cycler dict "
+    "documents eos_token joiner messages namespace pad_token raise_exception range return_dict return_tensors self "
+    "strftime_now tokenize tokenizer tokenizer_kwargs tools truncation unk_token".split()
+)
+# A template that loops over a message's content wants its parts; the others want one string.
+_LOOPS_OVER_CONTENT = re.compile(r"\bfor\s+\w+\s+in\s+[\w.\[\]'\"]*content\b['\"\]]*\s*(?:-?%}|if\b)")
+
+
+class ChatTemplate:
+    """One model's template. Text in messages, tools and arguments never becomes a control token."""
+
+    def __init__(self, source: str | None, tokenizer: Tokenizer) -> None:
+        self.source = source
+        self._tokenizer = tokenizer
+        self._control = ControlText(tokenizer.special_tokens)
+        self._wants_parts = source is not None and _LOOPS_OVER_CONTENT.search(source) is not None
+        try:
+            self._render = compile_template(source) if source is not None else None
+        except TemplateSyntaxError as error:
+            raise ModelError(
+                f"The chat template has an error in line {error.lineno}: {str(error.message).rstrip('.')}."
+            ) from None
+        except (TemplateError, RecursionError) as error:
+            raise ModelError(f"The chat template cannot be used: {str(error).rstrip('.')}.") from None
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: dict[str, Any] | None = None,
+    ) -> str:
+        """The prompt as text, for showing; only `encode` keeps control tokens and their look-alikes apart."""
+        text, mark = self._marked(messages, tools, add_generation_prompt, continue_final_message, kwargs)
+        return text.replace(mark, "")
+
+    def encode(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: dict[str, Any] | None = None,
+    ) -> list[int]:
+        """The prompt as token ids."""
+        text, mark = self._marked(messages, tools, add_generation_prompt, continue_final_message, kwargs)
+        return self._tokenizer.encode_marked(text, mark)
+
+    def _marked(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        kwargs: dict[str, Any] | None,
+    ) -> tuple[str, str]:
+        if self._render is None:
+            raise InvalidRequestError(
+                "This model has no chat template, so it cannot chat; use /v1/completions, "
+                "or start the server with a chat template."
+            )
+        extra = _checked_kwargs(kwargs)
+        if continue_final_message and add_generation_prompt:
+            raise InvalidRequestError(
+                "continue_final_message and add_generation_prompt exclude each other; set one of them to false.",
+                param="continue_final_message",
+            )
+        prepared = [_prepared(message, self._wants_parts) for message in messages]
+        mark, end_mark = unused_characters(2, [prepared, tools, extra, self.source])
+        marked = self._control.marked(prepared, mark)
+        if continue_final_message:
+            _append_to_final(marked, end_mark)
+        text = self._rendered(
+            **self._tokenizer.named_tokens,
+            documents=None,
+            **self._control.marked(extra, mark),
+            messages=marked,
+            tools=self._control.marked(tools, mark),
+            add_generation_prompt=add_generation_prompt,
+        )
+        if continue_final_message:
+            text, found, _ = text.rpartition(end_mark)
+            if not found:
+                raise InvalidRequestError(
+                    "The chat template leaves out the final message, so it cannot be continued.",
+                    param="continue_final_message",
+                )
+        return text, mark
+
+    def _rendered(self, **variables: Any) -> str:
+        assert self._render is not None
+        try:
+            return self._render(**variables)
+        except TemplateRefusal as error:
+            reason = str(error).strip() or "The chat template rejects these messages."
+            raise InvalidRequestError(reason, param="messages") from None
+        except TemplateLimit as error:
+            raise InvalidRequestError(
+                f"The chat template was stopped because {str(error).rstrip('.')}.", param="messages"
+            ) from None
+        except Exception as error:  # a template is somebody else's program; it can fail in any way
+            reason = str(error).rstrip(".") or type(error).__name__
+            raise InvalidRequestError(
+                f"The chat template cannot render these messages: {reason}.", param="messages"
+            ) from None
+
+
+def _checked_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    for name in kwargs or ():
+        if name in RESERVED_KWARGS:
+            raise InvalidRequestError(
+                f"chat_template_kwargs may not set {name!r}.", param="chat_template_kwargs"
+            )
+        if not name.isidentifier():
+            raise InvalidRequestError(
+                f"chat_template_kwargs has the name {name[:60]!r}, which no template can read.",
+                param="chat_template_kwargs",
+            )
+    return dict(kwargs or {})
+
+
+def _prepared(message: dict[str, Any], wants_parts: bool) -> dict[str, Any]:
+    """A message in the form templates are written for; the client's is left as it is."""
+    message = dict(message)
+    content = message.get("content")
+    if content is None:
+        message["content"] = ""
+    elif isinstance(content, list) and not wants_parts:
+        message["content"] = "\n".join(
+            part if isinstance(part, str) else str(part.get("text", "")) for part in content
+        )
+    if message.get("tool_calls"):
+        message["tool_calls"] = [_parsed_call(call) for call in message["tool_calls"]]
+    return message
+
+
+def _parsed_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Clients send a call's arguments as JSON text; templates write them out as an object."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidRequestError(
+            f"The arguments of the tool call {function.get('name')!r} are not a JSON object.",
+            param="messages",
+        )
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _append_to_final(messages: list[dict[str, Any]], mark: str) -> None:
+    """Put the mark behind the last message's text; the prompt ends where it comes out."""
+    content = messages[-1]["content"] if messages else None
+    if isinstance(content, str):
+        messages[-1]["content"] = content + mark
+    elif isinstance(content, list) and content and isinstance(content[-1], dict) and "text" in content[-1]:
+        content[-1]["text"] += mark
+    else:
+        raise InvalidRequestError(
+            "continue_final_message needs a final message that ends with text.",
+            param="continue_final_message",
+        )
