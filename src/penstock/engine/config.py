@@ -28,23 +28,38 @@ class EngineConfig:
     threads: int | None = None  # CPU threads for the device work
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_running", "max_waiting", "max_step_tokens", "block_size", "threads"):
+        for name in (
+            "max_model_len",
+            "max_running",
+            "max_waiting",
+            "max_step_tokens",
+            "block_size",
+            "threads",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
         if self.block_size not in BLOCK_SIZES:
-            raise ConfigError(f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}.")
+            raise ConfigError(
+                f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}."
+            )
         if self.kv_cache_memory is not None and self.kv_cache_memory < 1:
-            raise ConfigError(f"kv_cache_memory must be a positive number of bytes, got {self.kv_cache_memory}.")
+            raise ConfigError(
+                f"kv_cache_memory must be a positive number of bytes, got {self.kv_cache_memory}."
+            )
         if not 0.0 < self.memory_fraction <= 1.0:
             raise ConfigError(f"memory_fraction must be above 0 and at most 1, got {self.memory_fraction}.")
         if not 0.0 <= self.arrival_window <= MAX_ARRIVAL_WINDOW:
             raise ConfigError(
-                f"arrival_window must be between 0 and {MAX_ARRIVAL_WINDOW} seconds, got {self.arrival_window}."
+                f"arrival_window must be 0 to {MAX_ARRIVAL_WINDOW} seconds, got {self.arrival_window}."
             )
         if not self.ageing_seconds > 0:
             raise ConfigError(f"ageing_seconds must be above 0, got {self.ageing_seconds}.")
-        if self.max_running is not None and self.max_step_tokens is not None and self.max_running > self.max_step_tokens:
+        if (
+            self.max_running is not None
+            and self.max_step_tokens is not None
+            and self.max_running > self.max_step_tokens
+        ):
             raise ConfigError(
                 f"max_running ({self.max_running}) must not exceed max_step_tokens ({self.max_step_tokens}): "
                 "every running request needs one token of each step."

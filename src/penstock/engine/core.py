@@ -12,7 +12,7 @@ import torch
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
-from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.engine.request import EngineStats, Request, TokenEvent, TokenLogprobs
 from penstock.engine.run.runner import Runner, StepResult
 from penstock.engine.run.sizing import choose_device, size_engine
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
@@ -82,7 +82,7 @@ class EngineCore:
         return [TokenEvent(request_id=request_id, index=s.index, finish_reason="cancelled") for s in ended]
 
     def step(self) -> list[TokenEvent]:
-        """Compute one step; the tokens it gave. Sleeps out the arrival window if that is all there is to do."""
+        """Compute one step; the tokens it gave. Sleeps out the arrival window if nothing else is to do."""
         plan = self._scheduler.schedule(self._clock())
         if not plan.grants:
             if plan.wake_at is not None:
@@ -119,7 +119,9 @@ class EngineCore:
         stats.steps += 1
         stats.generated_tokens += len(result.tokens)
         # A prompt counts once, with its first token, however often it was chunked or preempted.
-        stats.prompt_tokens += sum(g.sequence.prompt_len for g in plan.grants if g.samples and not g.sequence.num_output)
+        stats.prompt_tokens += sum(
+            g.sequence.prompt_len for g in plan.grants if g.samples and not g.sequence.num_output
+        )
         allocated, used = self._scheduler.kv_tokens()
         stats.kv_allocated_tokens += allocated
         stats.kv_used_tokens += used
@@ -153,7 +155,7 @@ def _check_prompt(prompt: list[int], vocab_size: int) -> None:
             )
 
 
-def _event(sequence: Sequence, logprobs: object) -> TokenEvent:
+def _event(sequence: Sequence, logprobs: TokenLogprobs | None) -> TokenEvent:
     event = TokenEvent(
         request_id=sequence.request.id,
         index=sequence.index,
@@ -162,7 +164,9 @@ def _event(sequence: Sequence, logprobs: object) -> TokenEvent:
         cached_tokens=sequence.cached,
     )
     if sequence.finish_reason == "error":
-        event.error = "The model's output for this request is not a number; its weights or precision are at fault."
+        event.error = (
+            "The model's output for this request is not a number; its weights or precision are at fault."
+        )
         return event
     event.token_ids = [sequence.tokens[-1]]
     if logprobs is not None:

@@ -9,8 +9,6 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -36,12 +34,45 @@ KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
 _decoder = msgspec.msgpack.Decoder(FromEngine)
 
 
-@dataclass(slots=True)
-class _Stream:
-    """One open request: its events, and how many choices have yet to end."""
+class EventStream:
+    """One accepted request: iterate over its events, and close it when done with it.
 
-    open_choices: int
-    events: asyncio.Queue[TokenEvent | PenstockError] = field(default_factory=asyncio.Queue)
+    Closing early cancels what is left, so leave it to a `with` block:
+
+        with client.submit(request) as events:
+            async for event in events: ...
+    """
+
+    def __init__(self, client: EngineClient, request: Request) -> None:
+        self._client = client
+        self._request = request
+        self._open_choices = request.params.n
+        self._closed = False
+        self.events: asyncio.Queue[TokenEvent | PenstockError] = asyncio.Queue()
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> TokenEvent:
+        if not self._open_choices or self._closed:
+            raise StopAsyncIteration
+        event = await self.events.get()
+        if isinstance(event, PenstockError):
+            raise event
+        if event.finish_reason is not None:
+            self._open_choices -= 1
+        return event
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._client._close(self._request, unfinished=self._open_choices > 0)
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class EngineClient:
@@ -57,7 +88,7 @@ class EngineClient:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, EventStream] = {}
         self._open_choices = 0
         self._max_open = 0
         self._failure: PenstockError | None = None
@@ -71,7 +102,7 @@ class EngineClient:
 
     @classmethod
     async def start(cls, config: EngineConfig) -> EngineClient:
-        """Returns once the model is loaded and has generated a token; raises the engine's own error if not."""
+        """Returns once the model is loaded and has generated a token; else raises the engine's own error."""
         ours, theirs = socket.socketpair()
         options = msgspec.json.encode(config).decode()
         with theirs:
@@ -120,26 +151,8 @@ class EngineClient:
         """Seconds since a token was last generated."""
         return time.monotonic() - self.last_token
 
-    async def submit(self, request: Request) -> AsyncIterator[TokenEvent]:
-        """Send a request; its events as they come. Leaving the iteration early cancels what is left."""
-        stream = self._open(request)
-        finished = False
-        try:
-            while stream.open_choices:
-                event = await stream.events.get()
-                if isinstance(event, PenstockError):
-                    raise event
-                if event.finish_reason is not None:
-                    stream.open_choices -= 1
-                yield event
-            finished = True
-        finally:
-            self._streams.pop(request.id, None)
-            self._open_choices -= request.params.n
-            if not finished:
-                self.cancel(request.id)
-
-    def _open(self, request: Request) -> _Stream:
+    def submit(self, request: Request) -> EventStream:
+        """Send a request, or raise at once: QueueFullError, EngineUnavailableError."""
         if self._failure is not None:
             raise self._failure
         if self._draining:
@@ -150,24 +163,31 @@ class EngineClient:
                 f"The engine is full: {self._open_choices} choices are running or waiting, "
                 f"and {choices} more would pass the limit of {self._max_open}."
             )
-        stream = _Stream(choices)
+        stream = EventStream(self, request)
         self._streams[request.id] = stream
         self._open_choices += choices
         self._send(Submit(request))
         return stream
+
+    def _close(self, request: Request, *, unfinished: bool) -> None:
+        del self._streams[request.id]
+        self._open_choices -= request.params.n
+        if unfinished:
+            self.cancel(request.id)
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Stop a request, or one of its choices. Unknown ids are no error."""
         if self.alive:
             self._send(Cancel(request_id, index))
 
-    async def probe(self, timeout: float = 5.0) -> bool:
-        """Whether the engine generates a token, through the same loop as everybody's, within `timeout` seconds."""
+    async def probe(self, within: float = 5.0) -> bool:
+        """Whether the engine generates a token, in the same loop as everybody's, `within` so many seconds."""
         params = SamplingParams(max_tokens=1, temperature=0.0)
         request = Request(id=f"probe-{uuid.uuid4().hex}", prompt=[0], params=params, priority=-MAX_PRIORITY)
         try:
-            async with asyncio.timeout(timeout):
-                return all([event.finish_reason != "error" async for event in self.submit(request)])
+            async with asyncio.timeout(within):
+                with self.submit(request) as events:
+                    return all([event.finish_reason != "error" async for event in events])
         except (TimeoutError, PenstockError):
             return False
 

@@ -41,11 +41,10 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        stop: object = self.stop
         # A str is a sequence too: stop="END" would silently mean three stops.
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        if self.logit_bias is None:
-            object.__setattr__(self, "logit_bias", {})
         self._check()
 
     def _check(self) -> None:
@@ -71,7 +70,9 @@ class SamplingParams:
         if self.seed is not None:
             _integer("seed", self.seed, -(2**63), 2**64 - 1)
         if len(self.stop) > MAX_STOPS:
-            raise InvalidRequestError(f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}.", param="stop")
+            raise InvalidRequestError(
+                f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}.", param="stop"
+            )
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_CHARACTERS:
                 raise InvalidRequestError(
@@ -88,7 +89,8 @@ class SamplingParams:
             for token in ids:
                 if token >= vocab_size:
                     raise InvalidRequestError(
-                        f"{name} names token id {token}, but the vocabulary has {vocab_size} tokens.", param=name
+                        f"{name} names token id {token}, but the vocabulary has {vocab_size} tokens.",
+                        param=name,
                     )
 
 

@@ -123,13 +123,18 @@ def main() -> None:
         _send(connection, Failed(type(error).__name__, str(error)))
         sys.exit(2)
     except Exception as error:
-        _send(connection, Failed("ModelError", f"The engine could not start: {type(error).__name__}: {error}"))
+        _send(
+            connection, Failed("ModelError", f"The engine could not start: {type(error).__name__}: {error}")
+        )
         raise
     _send(connection, Loaded(core.info))
     try:
         Worker(core, connection).run()
     except Exception as error:
-        _send(connection, Failed("EngineUnavailableError", f"The engine stopped: {type(error).__name__}: {error}"))
+        _send(
+            connection,
+            Failed("EngineUnavailableError", f"The engine stopped: {type(error).__name__}: {error}"),
+        )
         raise
 
 

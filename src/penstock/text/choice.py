@@ -24,6 +24,9 @@ class Choice:
         self._params = params
         self._stream = TextStream(tokenizer, params)
 
+    def __repr__(self) -> str:
+        return f"Choice(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
+
     @property
     def text(self) -> str:
         return self._stream.text

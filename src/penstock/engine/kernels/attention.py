@@ -46,7 +46,13 @@ class AttentionGroup:
 
 
 def allocate_cache(
-    layers: int, kv_heads: int, blocks: int, block_size: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    layers: int,
+    kv_heads: int,
+    blocks: int,
+    block_size: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> list[KVLayer]:
     """Zeroed memory; on the CPU the operating system provides pages as blocks are first written."""
     shape = (kv_heads, blocks, block_size, head_dim)

@@ -23,7 +23,11 @@ class Linear:
         self._bias = bias
         self._packed: Tensor | None = None
         self._weight: Tensor | None = weight
-        if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        if (
+            weight.device.type == "cpu"
+            and weight.dtype == torch.float32
+            and torch.backends.mkldnn.is_available()
+        ):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
             self._weight = None
 

@@ -13,7 +13,9 @@ from penstock.engine.models.config import DecoderConfig, RopeScaling
 class Rotary:
     """cos and sin for every position the model may see, computed once in float32."""
 
-    def __init__(self, config: DecoderConfig, positions: int, factors: Tensor | None, device: torch.device) -> None:
+    def __init__(
+        self, config: DecoderConfig, positions: int, factors: Tensor | None, device: torch.device
+    ) -> None:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
         inverse = 1.0 / (config.rope_theta**half)
         if factors is not None:

@@ -74,7 +74,9 @@ class PrefixTree:
         """Forget the least recently used idle node; returns its block."""
         _, node = self._idle.popitem(last=False)
         if node.children:
-            raise AssertionError(f"block {node.block} would be evicted before the {node.children} that follow it")
+            raise AssertionError(
+                f"block {node.block} would be evicted before the {node.children} that follow it"
+            )
         del self._nodes[node.digest]
         del self._by_block[node.block]
         if node.parent is not None:

@@ -53,10 +53,12 @@ class DecoderConfig:
                 raise ModelError(f"The model's {name} is {value!r}; it must be a positive integer.")
         if self.num_heads % self.num_kv_heads:
             raise ModelError(
-                f"The model has {self.num_heads} attention heads, not a multiple of its {self.num_kv_heads} KV heads."
+                f"The model has {self.num_heads} heads, not a multiple of its {self.num_kv_heads} KV heads."
             )
         if self.head_dim % 2:
-            raise ModelError(f"The model's head size {self.head_dim} is odd; rotary embedding needs an even one.")
+            raise ModelError(
+                f"The model's head size {self.head_dim} is odd; rotary embedding needs an even one."
+            )
 
     def kv_bytes_per_token(self, itemsize: int) -> int:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * itemsize

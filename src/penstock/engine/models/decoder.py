@@ -63,7 +63,9 @@ class Decoder:
 
     @property
     def weight_bytes(self) -> int:
-        matrices = [m for layer in self.layers for m in (layer.qkv, layer.attention_output, layer.gate_up, layer.down)]
+        matrices = [
+            m for layer in self.layers for m in (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
+        ]
         return self.embedding.nbytes + sum(m.nbytes for m in [*matrices, self.head])
 
     @torch.inference_mode()
@@ -73,8 +75,12 @@ class Decoder:
         hidden = self.embedding[inputs.tokens]
         cos, sin = self.rotary.at(inputs.positions, hidden.dtype)
         for layer, kv in zip(self.layers, cache, strict=True):
-            hidden = hidden + self._attention(layer, kv, self._norm(hidden, layer.attention_norm), inputs, cos, sin)
-            gate, up = layer.gate_up(self._norm(hidden, layer.mlp_norm)).split(config.intermediate_size, dim=-1)
+            hidden = hidden + self._attention(
+                layer, kv, self._norm(hidden, layer.attention_norm), inputs, cos, sin
+            )
+            gate, up = layer.gate_up(self._norm(hidden, layer.mlp_norm)).split(
+                config.intermediate_size, dim=-1
+            )
             hidden = hidden + layer.down(F.silu(gate) * up)
         wanted = self._norm(hidden[inputs.sampled_rows], self.final_norm)
         return self.head(wanted).float()

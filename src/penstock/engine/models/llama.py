@@ -16,7 +16,9 @@ def _config_from_json(config: dict[str, Any]) -> DecoderConfig:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
-        raise ModelError(f"The llama family is run with the activation 'silu'; this model has {activation!r}.")
+        raise ModelError(
+            f"The llama family is run with the activation 'silu'; this model has {activation!r}."
+        )
     return DecoderConfig(
         architecture="llama",
         vocab_size=config["vocab_size"],
@@ -59,10 +61,14 @@ def _config_from_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
     hidden = metadata["llama.embedding_length"]
     experts = metadata.get("llama.expert_count", 0)
     if experts:
-        raise ModelError(f"This llama file is a mixture of {experts} experts, which Penstock does not run yet.")
+        raise ModelError(
+            f"This llama file is a mixture of {experts} experts, which Penstock does not run yet."
+        )
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
-        raise ModelError(f"The rope scaling {scaling!r} is not known here; known are none, linear and llama 3's.")
+        raise ModelError(
+            f"The rope scaling {scaling!r} is not known here; known are none, linear and llama 3's."
+        )
     return DecoderConfig(
         architecture="llama",
         vocab_size=metadata.get("llama.vocab_size") or len(metadata["tokenizer.ggml.tokens"]),
@@ -76,7 +82,9 @@ def _config_from_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
         norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
         rope_theta=metadata.get("llama.rope.freq_base", 10000.0),
         rope_scaling=(
-            RopeScaling(kind="linear", factor=metadata["llama.rope.scaling.factor"]) if scaling == "linear" else None
+            RopeScaling(kind="linear", factor=metadata["llama.rope.scaling.factor"])
+            if scaling == "linear"
+            else None
         ),
     )
 

@@ -18,7 +18,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """"auto" is float32 on the CPU (exact, and its fastest), else what the file holds."""
+    """ "auto" is float32 on the CPU (exact, and its fastest), else what the file holds."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
     if name not in DTYPES:
@@ -26,8 +26,10 @@ def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.
     return DTYPES[name]
 
 
-def load_decoder(path: str | Path, device: torch.device, dtype: str, positions: int | None) -> tuple[Decoder, str]:
-    """The decoder and how its weights were stored. `positions`: longest sequence, None for the model's own."""
+def load_decoder(
+    path: str | Path, device: torch.device, dtype: str, positions: int | None
+) -> tuple[Decoder, str]:
+    """The decoder and how its weights were stored. `positions`: longest sequence; None: the model's own."""
     weights = open_weights(path)
     config = weights.config
     fill = _Filler(weights, device, choose_dtype(dtype, weights.dtype, device))
@@ -37,7 +39,9 @@ def load_decoder(path: str | Path, device: torch.device, dtype: str, positions: 
     layers = [_load_layer(fill, config, index) for index in range(config.num_layers)]
     factors = weights.rope_factors()
     if factors is not None and factors.shape != (config.head_dim // 2,):
-        raise ModelError(f"The file's rope factors have shape {tuple(factors.shape)}, not ({config.head_dim // 2},).")
+        raise ModelError(
+            f"The file's rope factors have shape {tuple(factors.shape)}, not ({config.head_dim // 2},)."
+        )
     rotary = Rotary(config, positions or config.context_length, factors, device)
     decoder = Decoder(config, embedding, layers, fill.vector("final_norm"), Linear(head), rotary)
     return decoder, weights.quantization
@@ -75,7 +79,9 @@ class _Filler:
         weight = self.stack(names, rows, columns, layer)
         if not bias:
             return Linear(weight)
-        parts = [self._read(name, layer, (count,), bias=True) for name, count in zip(names, rows, strict=True)]
+        parts = [
+            self._read(name, layer, (count,), bias=True) for name, count in zip(names, rows, strict=True)
+        ]
         return Linear(weight, torch.cat(parts).to(self._device, self._dtype))
 
     def vector(self, name: str, layer: int | None = None) -> Tensor:
@@ -86,6 +92,6 @@ class _Filler:
         if tuple(tensor.shape) != shape:
             where = "" if layer is None else f" of layer {layer}"
             raise ModelError(
-                f"The {name}{where} has shape {tuple(tensor.shape)}, but the model's configuration asks for {shape}."
+                f"The {name}{where} has shape {tuple(tensor.shape)}, but the configuration asks for {shape}."
             )
         return tensor

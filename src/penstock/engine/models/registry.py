@@ -27,5 +27,5 @@ def _unknown(name: str) -> ModelError:
     known = ", ".join(f"{a.gguf_name} ({a.class_name})" for a in ARCHITECTURES)
     return ModelError(
         f"The architecture {name} is not one that Penstock runs itself; it knows {known}. "
-        "Serve the model with another engine (vLLM, SGLang, llama.cpp) and put Penstock's gateway in front of it."
+        "Serve the model with another engine (vLLM, SGLang, llama.cpp) behind Penstock's gateway."
     )

@@ -58,7 +58,9 @@ class SafetensorsWeights:
         kinds = Counter(entry.dtype for entry in self._folder.tensors.values())
         unknown = sorted(set(kinds) - set(_TORCH_DTYPES))
         if unknown:
-            raise ModelError(f"{self._folder.path} stores tensors as {', '.join(unknown)}, which is not supported.")
+            raise ModelError(
+                f"{self._folder.path} stores tensors as {', '.join(unknown)}, which is not supported."
+            )
         return _TORCH_DTYPES[kinds.most_common(1)[0][0]]
 
     def _name(self, name: str, layer: int | None, bias: bool) -> str:

@@ -29,14 +29,22 @@ class StepResult:
 class Runner:
     """The device's memory and the model on it."""
 
-    def __init__(self, model: Decoder, num_blocks: int, block_size: int, max_running: int, max_model_len: int) -> None:
+    def __init__(
+        self, model: Decoder, num_blocks: int, block_size: int, max_running: int, max_model_len: int
+    ) -> None:
         config = model.config
         self._model = model
         self._block_size = block_size
         # One block more than the scheduler knows of: padding is written there.
         self._scratch_block = num_blocks
         self._cache = allocate_cache(
-            config.num_layers, config.num_kv_heads, num_blocks + 1, block_size, config.head_dim, model.dtype, model.device
+            config.num_layers,
+            config.num_kv_heads,
+            num_blocks + 1,
+            block_size,
+            config.head_dim,
+            model.dtype,
+            model.device,
         )
         self._slots = Slots(max_running, max_model_len, -(-max_model_len // block_size), model.device)
 

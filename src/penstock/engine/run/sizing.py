@@ -36,14 +36,18 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}.")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch sees no GPU here; use --device cpu or install a CUDA build.")
+        raise ConfigError(
+            "device is cuda, but torch sees no GPU here; use --device cpu or install a CUDA build."
+        )
     return device
 
 
 def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     on_cpu = model.device.type == "cpu"
     max_running = config.max_running or (CPU_MAX_RUNNING if on_cpu else GPU_MAX_RUNNING)
-    max_step_tokens = config.max_step_tokens or max(CPU_STEP_TOKENS if on_cpu else GPU_STEP_TOKENS, max_running)
+    max_step_tokens = config.max_step_tokens or max(
+        CPU_STEP_TOKENS if on_cpu else GPU_STEP_TOKENS, max_running
+    )
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
     per_token = model.config.kv_bytes_per_token(model.dtype.itemsize)
@@ -53,7 +57,8 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     context = config.max_model_len or model.config.context_length
     if config.max_model_len is not None and config.max_model_len > model.config.context_length:
         raise ConfigError(
-            f"max_model_len is {config.max_model_len}, but the model's context is {model.config.context_length} tokens."
+            f"max_model_len is {config.max_model_len}, but the model's context is "
+            f"{model.config.context_length} tokens."
         )
     if num_blocks * config.block_size < context:
         if config.max_model_len is not None or num_blocks < 1:

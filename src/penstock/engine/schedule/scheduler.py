@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.request import Request
@@ -173,7 +174,7 @@ class Scheduler:
         slots = [s.slot for s in self.running] + self._free_slots
         assert sorted(slots) == list(range(self.limits.max_running)), "a slot was lost or given twice"
         for queue in (self.waiting, self.running):
-            assert all(a.rank < b.rank for a, b in zip(queue, queue[1:], strict=False)), "a queue is out of order"
+            assert all(a.rank < b.rank for a, b in pairwise(queue)), "a queue is out of order"
 
     def _advance(self, sequence: Sequence, step: _Step) -> bool:
         """Grant a running sequence what the budget allows, at the cost of those behind it."""

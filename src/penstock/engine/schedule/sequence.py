@@ -69,7 +69,7 @@ class Sequence:
         return not origin.prompt_computed
 
     def append(self, token: int) -> None:
-        """Take a sampled token and see whether it is the last. A negative one means that none could be drawn."""
+        """Take a sampled token and see whether it is the last; a negative one: none could be drawn."""
         if token < 0:
             self.finish_reason = "error"
             return
