@@ -125,13 +125,6 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
     ({"stream": False, "stream_options": {}}, "stream_options"),
     ({"frobnicate": 1}, "frobnicate"),
     ({"Temperature": 1}, "Temperature"),
-    ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"tokenizer": 1}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"bos_token": "x"}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"__class__": 1}}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"not a name": 1}}, "chat_template_kwargs"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
     ({"continue_final_message": "yes"}, "continue_final_message"),
@@ -175,6 +168,12 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
      "messages[0].tool_calls[0].type"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function"}]}]},
      "messages[0].tool_calls[0].function"),
+    *(
+        ({"messages": [{"role": "assistant", "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}]}]},
+         "messages[0].tool_calls[0].function.arguments")
+        for arguments in ("{", "[1]", '"x"', "[" * 5000, '{"a":' * 900 + "1" + "}" * 900, "x" * 5000, 5, {})
+    ),
 ]  # fmt: skip
 
 

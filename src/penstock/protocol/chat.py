@@ -10,7 +10,7 @@ from msgspec import Meta
 from penstock.engine.request import MAX_LOGPROBS, SamplingParams
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
-from penstock.protocol.decode import decode, shown
+from penstock.protocol.decode import decode
 from penstock.protocol.generation import (
     Count,
     GenerationRequest,
@@ -20,40 +20,6 @@ from penstock.protocol.generation import (
     sampling_params,
 )
 from penstock.protocol.messages import MAX_DEPTH, Message, to_template, within_depth
-
-# What a template's environment holds already: a client may add to it, never replace it.
-RESERVED_TEMPLATE_NAMES = frozenset(
-    {
-        "add_generation_prompt",
-        "bos_token",
-        "chat_template",
-        "chat_template_kwargs",
-        "continue_final_message",
-        "conversation",
-        "cls_token",
-        "documents",
-        "eos_token",
-        "eot_token",
-        "mask_token",
-        "max_length",
-        "messages",
-        "pad_token",
-        "padding",
-        "raise_exception",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "sep_token",
-        "strftime_now",
-        "template",
-        "tokenize",
-        "tokenizer",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-        "unk_token",
-    }
-)
 
 
 class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
@@ -113,19 +79,13 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fiel
 
 
 def template_options(add: bool | None, resume: bool | None, kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """Which variables a client may set is for the template to say; here only how deep they nest."""
     if add and resume:
         raise InvalidRequestError(
             "add_generation_prompt and continue_final_message exclude each other: "
             "either a new message is opened or the last one goes on.",
             param="continue_final_message",
         )
-    for name in kwargs or ():
-        if name in RESERVED_TEMPLATE_NAMES or not name.isidentifier() or name.startswith("_"):
-            raise InvalidRequestError(
-                f"chat_template_kwargs must not set {shown(name)}: the template, the tokenizer and "
-                "what the server gives them cannot be replaced.",
-                param="chat_template_kwargs",
-            )
     if kwargs and not within_depth(kwargs, MAX_DEPTH):
         raise InvalidRequestError(
             f"chat_template_kwargs is nested deeper than {MAX_DEPTH} levels.", param="chat_template_kwargs"

@@ -10,7 +10,7 @@ from msgspec import Meta
 from penstock.errors import InvalidRequestError
 from penstock.protocol.decode import shown
 
-# Deeper tool arguments stay a string: templates walk them recursively.
+# Templates and what prepares their variables walk nested values recursively.
 MAX_DEPTH = 16
 
 
@@ -185,20 +185,30 @@ def _tool_call(call: ToolCall | CustomToolCall, where: str) -> dict[str, Any]:
             param=f"{where}.type",
             code="unsupported_value",
         )
-    function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
-    return {"id": call.id, "type": "function", "function": function}
+    arguments = _arguments(call.function.arguments, f"{where}.function.arguments")
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.function.name, "arguments": arguments},
+    }
 
 
-def _arguments(text: str) -> Any:
-    """Templates print arguments as JSON themselves, so an object is given as one, the rest as it came."""
+def _arguments(text: str, where: str) -> dict[str, Any]:
+    """Clients send arguments as JSON text, as they got them; templates print them as an object."""
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text
-    return value if isinstance(value, dict) and within_depth(value, MAX_DEPTH) else text
+        value = None
+    if not isinstance(value, dict) or not within_depth(value, MAX_DEPTH):
+        raise InvalidRequestError(
+            f"{where} must be the text of a JSON object of at most {MAX_DEPTH} levels, got {shown(text)}.",
+            param=where,
+        )
+    return value
 
 
-def _text(content: Content, where: str, *, refusal: bool = False) -> str:
+def _text(content: Content, where: str, *, refusal: bool = False) -> str | list[dict[str, str]]:
+    """Text as it came: a string, or parts for the templates that want to join them themselves."""
     if isinstance(content, str):
         return content
     if not content:
@@ -207,9 +217,9 @@ def _text(content: Content, where: str, *, refusal: bool = False) -> str:
     for index, part in enumerate(content):
         match part:
             case TextPart():
-                texts.append(part.text)
+                texts.append({"type": "text", "text": part.text})
             case RefusalPart() if refusal:
-                texts.append(part.refusal)
+                texts.append({"type": "text", "text": part.refusal})
             case RefusalPart():
                 raise InvalidRequestError(
                     f"{where}.content[{index}] is a refusal, which only an assistant message may have.",
@@ -223,7 +233,7 @@ def _text(content: Content, where: str, *, refusal: bool = False) -> str:
                     param=f"{where}.content[{index}].type",
                     code="unsupported_value",
                 )
-    return "\n".join(texts)
+    return texts
 
 
 def within_depth(value: Any, limit: int) -> bool:

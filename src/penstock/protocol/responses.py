@@ -40,9 +40,9 @@ class ChatLogprobs(msgspec.Struct):
     refusal: None = None
 
 
-class ChatMessage(msgspec.Struct):
-    content: str
+class ChatMessage(msgspec.Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
+    content: str
     refusal: None = None
 
 
@@ -56,12 +56,12 @@ class ChatChoice(msgspec.Struct):
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
     id: str
+    object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
-    object: Literal["chat.completion"] = "chat.completion"
 
 
 class ChatDelta(msgspec.Struct):
@@ -81,12 +81,12 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     """One event of a stream. `usage` is there (null until the end) only if it was asked for."""
 
     id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
     choices: list[ChatChunkChoice]
     system_fingerprint: str
     usage: Usage | UnsetType | None = UNSET
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -108,34 +108,34 @@ class Completion(msgspec.Struct, kw_only=True):
     """A whole text completion, or one event of a stream (then `usage` only if it was asked for)."""
 
     id: str
+    object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
     choices: list[CompletionChoice]
     system_fingerprint: str
     usage: Usage | UnsetType | None = UNSET
-    object: Literal["text_completion"] = "text_completion"
 
 
 class Model(msgspec.Struct, kw_only=True):
     id: str
+    object: Literal["model"] = "model"
     created: int
-    max_model_len: int
+    owned_by: str = "penstock"
     root: str
     parent: None = None
-    owned_by: str = "penstock"
-    object: Literal["model"] = "model"
+    max_model_len: int
 
 
-class ModelList(msgspec.Struct):
-    data: list[Model]
+class ModelList(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
+    data: list[Model]
 
 
 class Version(msgspec.Struct):
     version: str
 
 
-class Status(msgspec.Struct):
+class Status(msgspec.Struct, omit_defaults=True):
     """Health and readiness; `reason` says why not."""
 
     status: str

@@ -157,7 +157,7 @@ class ChatShape:
         choices = [
             ChatChoice(
                 answer.index,
-                ChatMessage(answer.text),
+                ChatMessage(content=answer.text),
                 answer.finish_reason,
                 _chat_logprobs(answer.positions),
                 answer.stop_reason,

@@ -1,0 +1,76 @@
+"""What the person at the terminal sees: progress while the model comes, then where to find it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+from penstock.engine.config import EngineInfo
+
+
+class Banner:
+    """Plain lines where there is no terminal, so that logs and scripts can read them."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Banner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_progress()
+
+    def fetching(self, stage: str, done: int, total: int | None) -> None:
+        if not self._console.is_terminal:
+            return
+        if self._progress is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task(stage, total=total)
+        assert self._task is not None
+        self._progress.update(self._task, description=stage, completed=done, total=total)
+
+    def loading(self, name: str) -> None:
+        self._stop_progress()
+        self._console.print(f"Loading {escape(name)} ...")
+
+    def ready(self, url: str, model: str, info: EngineInfo, *, keys: bool) -> None:
+        seconds = time.monotonic() - self._began
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
+        self._console.print(
+            f"[bold]{escape(model)}[/bold] is ready after {seconds:.1f} s: {info.architecture}, "
+            f"{info.dtype} on {info.device}, context {info.max_model_len} tokens, "
+            f"{info.num_blocks} KV blocks of {info.block_size} tokens."
+        )
+        self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
+        lines = [
+            f"curl {url}/v1/chat/completions",
+            "-H 'Content-Type: application/json'",
+            f"-d {shlex.quote(body)}",
+        ]
+        if keys:
+            lines.insert(1, "-H 'Authorization: Bearer YOUR_KEY'")
+        self._console.print("  " + " \\\n    ".join(lines) + "\n", markup=False)
+        self._console.print("Press Ctrl-C to stop.")
+
+    def draining(self, seconds: float) -> None:
+        self._console.print(
+            f"Stopping: running requests may take up to {seconds:g} s; press Ctrl-C again to leave at once."
+        )
+
+    def _stop_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

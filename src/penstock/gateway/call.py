@@ -1,0 +1,145 @@
+"""One HTTP exchange: reading a bounded body, answering once, streaming, noticing that the client left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from typing import Any, Final
+
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from penstock.protocol import sse
+from penstock.protocol.errors import Failure, HTTPError
+
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+BODY_SECONDS: Final = 60.0
+CLIENT_LEFT: Final = 499  # how the metrics count a client that did not wait for its answer
+REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+
+_JSON: Final = b"application/json"
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection: there is nobody to answer."""
+
+
+class Call:
+    """The request and its answer. `status` is 0 until the answer has begun."""
+
+    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = self.headers.get(b"x-request-id", b"")
+        self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+        self.status = 0
+        self._receive = receive
+        self._send = send
+
+    async def body(self) -> bytes:
+        """The JSON body's bytes. Counted while they arrive: Content-Length may be absent or lie."""
+        self._check_headers()
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGoneError
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > MAX_BODY_BYTES:
+                        raise _too_large()
+                    chunks.append(chunk)
+                    if not message.get("more_body", False):
+                        return b"".join(chunks)
+        except TimeoutError:
+            raise HTTPError(
+                408,
+                f"The body did not arrive within {BODY_SECONDS:g} seconds.",
+                code="request_timeout",
+                headers={"Connection": "close"},
+            ) from None
+
+    def _check_headers(self) -> None:
+        kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != _JSON:
+            raise HTTPError(
+                415,
+                f"The body must be application/json, got {_shown(kind) if kind else 'no Content-Type'}.",
+                code="unsupported_media_type",
+            )
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity":
+            raise HTTPError(
+                415,
+                f"A Content-Encoding is not supported, got {_shown(encoding)}; send the body as it is.",
+                code="unsupported_content_encoding",
+            )
+        length = self.headers.get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+            raise _too_large()
+
+    async def left(self) -> None:
+        """Return when the client has closed the connection. The body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        content_type: bytes = _JSON,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+        fields += [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()
+        ]
+        await self._start(status, fields)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def answer_json(self, message: Any, *, status: int = 200) -> None:
+        await self.answer(msgspec.json.encode(message), status=status)
+
+    async def answer_failure(self, failure: Failure) -> None:
+        await self.answer(failure.encode(), status=failure.status, headers=failure.headers)
+
+    async def answer_nothing(self, headers: dict[str, str]) -> None:
+        await self._start(204, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
+        await self._send({"type": "http.response.body"})
+
+    async def start_stream(self) -> None:
+        fields = [
+            (b"content-type", sse.CONTENT_TYPE),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),  # a buffering proxy would turn the stream into one lump
+        ]
+        await self._start(200, fields)
+
+    async def write(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_stream(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.status = status
+        headers.append((b"x-request-id", self.id.encode()))
+        message: Message = {"type": "http.response.start", "status": status, "headers": headers}
+        await self._send(message)
+
+
+def _too_large() -> HTTPError:
+    return HTTPError(
+        413, f"The body is larger than {MAX_BODY_BYTES} bytes; send a shorter one.", code="body_too_large"
+    )
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:64].decode("latin-1"))

@@ -1,0 +1,96 @@
+"""The endpoints that do not generate."""
+
+from __future__ import annotations
+
+import functools
+
+from penstock import __version__
+from penstock.errors import InvalidRequestError
+from penstock.gateway.call import Call
+from penstock.gateway.state import Gateway
+from penstock.observe.metrics import CONTENT_TYPE
+from penstock.protocol import openapi
+from penstock.protocol.responses import ModelList, Status, Version
+from penstock.protocol.tokens import (
+    DetokenizeResponse,
+    TokenizeResponse,
+    parse_detokenize,
+    parse_tokenize,
+)
+
+
+async def list_models(gateway: Gateway, call: Call) -> None:
+    await call.answer_json(ModelList(data=gateway.model.describe()))
+
+
+async def retrieve_model(gateway: Gateway, call: Call) -> None:
+    name = gateway.model.check_name(call.scope["path_params"]["model"])
+    [model] = [model for model in gateway.model.describe() if model.id == name]
+    await call.answer_json(model)
+
+
+async def tokenize(gateway: Gateway, call: Call) -> None:
+    request = parse_tokenize(await call.body())
+    model = gateway.model
+    model.check_name(request.model)
+    if request.prompt is not None:
+        ids = await model.encode_text(request.prompt, add_bos=request.add_special_tokens)
+    else:
+        ids = await model.encode_chat(request.template_messages(), request.template_options())
+    texts = [model.tokenizer.token_text(token) for token in ids] if request.return_token_strs else None
+    await call.answer_json(
+        TokenizeResponse(count=len(ids), max_model_len=model.context, tokens=ids, token_strs=texts)
+    )
+
+
+async def detokenize(gateway: Gateway, call: Call) -> None:
+    request = parse_detokenize(await call.body())
+    model = gateway.model
+    model.check_name(request.model)
+    for number, token in enumerate(request.tokens):
+        if token >= model.vocab_size:
+            raise InvalidRequestError(
+                f"tokens[{number}] is {token}, but the vocabulary has {model.vocab_size} tokens.",
+                param=f"tokens[{number}]",
+            )
+    await call.answer_json(DetokenizeResponse(prompt=await model.decode(request.tokens)))
+
+
+async def health(gateway: Gateway, call: Call) -> None:
+    failure = gateway.backend.failure
+    if failure is None:
+        await call.answer_json(Status("ok"))
+    else:
+        await call.answer_json(Status("dead", str(failure)), status=503)
+
+
+async def ready(gateway: Gateway, call: Call) -> None:
+    reason = "The server is shutting down." if gateway.draining else await gateway.backend.not_ready()
+    if reason is None:
+        await call.answer_json(Status("ready"))
+    else:
+        await call.answer_json(Status("not ready", reason), status=503)
+
+
+async def version(gateway: Gateway, call: Call) -> None:
+    await call.answer_json(Version(__version__))
+
+
+async def metrics(gateway: Gateway, call: Call) -> None:
+    await call.answer(gateway.metrics.render(), content_type=CONTENT_TYPE.encode())
+
+
+async def document(gateway: Gateway, call: Call) -> None:
+    await call.answer(_document())
+
+
+async def index(gateway: Gateway, call: Call) -> None:
+    paths = [operation.path for operation in openapi.OPERATIONS if operation.path != "/"]
+    await call.answer_json(
+        {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}
+    )
+
+
+@functools.cache
+def _document() -> bytes:
+    return openapi.document(__version__)

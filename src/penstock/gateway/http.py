@@ -1,0 +1,78 @@
+"""The HTTP/1.1 connection: uvicorn's, with limits on how large and how slow a request's head may be."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from penstock.gateway.app import MAX_HEADER_BYTES
+from penstock.protocol.errors import HTTPError, failure
+
+HEAD_SECONDS = 30.0
+
+
+class LimitedHTTPProtocol(HttpToolsProtocol):
+    """The parser keeps an endless head in memory for ever; here it is cut off."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = True
+        self._head_bytes = 0
+        self._head_timer: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            message = f"The headers are larger than {MAX_HEADER_BYTES} bytes."
+            self._refuse(HTTPError(431, message, code="headers_too_large"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(HTTPError(400, "This is not a valid HTTP request.", code="invalid_http"))
+
+    def _expect_head(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
+
+    def _head_too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, error: HTTPError) -> None:
+        """Answer before there is a request to hand on, and hang up."""
+        body = failure(error).encode()
+        self.transport.write(
+            STATUS_LINE[error.status]
+            + b"content-type: application/json\r\nconnection: close\r\n"
+            + b"content-length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.close()

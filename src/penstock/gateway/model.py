@@ -1,0 +1,80 @@
+"""The served model as the front door sees it: its names, its tokenizer, its chat template."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from penstock import __version__
+from penstock.engine.config import EngineInfo
+from penstock.protocol.decode import shown
+from penstock.protocol.errors import HTTPError
+from penstock.protocol.responses import Model
+from penstock.text.chat import ChatTemplate
+from penstock.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+# Shorter inputs take less time than the detour through a thread; the event loop can bear them.
+INLINE_CHARACTERS = 4096
+
+
+class ServedModel:
+    def __init__(self, names: tuple[str, ...], tokenizer: Tokenizer, info: EngineInfo) -> None:
+        self.names = names
+        self.tokenizer = tokenizer
+        self.context = info.max_model_len  # tokens
+        # The engine's table decides: a tokenizer may know ids that the model has no row for.
+        self.vocab_size = info.vocab_size
+        self.created = int(time.time())
+        self.fingerprint = _fingerprint(names[0], info)
+        self._template = ChatTemplate(tokenizer.chat_template, tokenizer)
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
+
+    def check_name(self, name: str | None) -> str:
+        """The name to answer under; a request without one means the model that is there."""
+        if name is None:
+            return self.names[0]
+        if name not in self.names:
+            raise HTTPError(
+                404,
+                f"The model {shown(name)} is not served here; /v1/models lists {', '.join(self.names)}.",
+                code="model_not_found",
+                param="model",
+            )
+        return name
+
+    def describe(self) -> list[Model]:
+        return [
+            Model(id=name, created=self.created, max_model_len=self.context, root=self.names[0])
+            for name in self.names
+        ]
+
+    async def encode_text(self, text: str, *, add_bos: bool | None = None) -> list[int]:
+        return await self._apart(len(text), lambda: self.tokenizer.encode(text, add_bos=add_bos))
+
+    async def encode_chat(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
+        size = sum(_characters(message["content"]) for message in messages)
+        return await self._apart(size, lambda: self._template.encode(messages, **options))
+
+    async def decode(self, ids: list[int]) -> str:
+        return await self._apart(len(ids), lambda: self.tokenizer.decode(ids, skip_special=False))
+
+    async def _apart(self, size: int, work: Callable[[], T]) -> T:
+        if size <= INLINE_CHARACTERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _characters(content: str | list[dict[str, str]]) -> int:
+    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
+
+
+def _fingerprint(name: str, info: EngineInfo) -> str:
+    """Changes when the same seed may give another answer: other weights, precision, device or version."""
+    parts = (__version__, name, info.architecture, info.quantization, info.dtype, info.device)
+    return "fp_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
