@@ -47,7 +47,7 @@ _U64 = struct.Struct("<Q")
 _SPLIT_NAME = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
 
-class _Malformed(Exception):
+class _MalformedError(Exception):
     """A header that contradicts itself or the file's size; becomes a ModelError with the path."""
 
 
@@ -78,10 +78,8 @@ class GGUFFile:
             raise ModelError(f"Cannot open the GGUF file {self.path}: {error.strerror or error}.") from None
         try:
             header = _Header(self._map)
-        except _Malformed as error:
-            raise ModelError(
-                f"{self.path} is not a usable GGUF file: {error}. Download it again, or check that it is complete."
-            ) from None
+        except _MalformedError as error:
+            raise ModelError(f"{self.path} is not a usable GGUF file: {error}. Download it again.") from None
         self.metadata: dict[str, Any] = header.metadata
         self._infos = header.infos
         self._data_start = header.data_start
@@ -184,30 +182,30 @@ class _Header:
         self._at = 0
         magic = self._take(4)
         if magic != MAGIC:
-            raise _Malformed(f"it begins with {magic!r} instead of {MAGIC!r}")
+            raise _MalformedError(f"it begins with {magic!r} instead of {MAGIC!r}")
         version = self._number(_U32)
         if version not in VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
             known = " and ".join(map(str, VERSIONS))
             reason = "it is big-endian" if swapped in VERSIONS else f"it has version {version}"
-            raise _Malformed(f"{reason}, and Penstock reads little-endian versions {known}")
+            raise _MalformedError(f"{reason}, and Penstock reads little-endian versions {known}")
         tensor_count, pair_count = self._number(_U64), self._number(_U64)
         self.metadata: dict[str, Any] = {}
         for _ in range(pair_count):
             key = self._string()
             if key in self.metadata:
-                raise _Malformed(f"metadata key {key!r} appears twice")
+                raise _MalformedError(f"metadata key {key!r} appears twice")
             self.metadata[key] = self._value(self._number(_U32))
         self.infos = [self._tensor_info() for _ in range(tensor_count)]
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise _Malformed(f"its alignment {alignment!r} is not a power of two")
+            raise _MalformedError(f"its alignment {alignment!r} is not a power of two")
         self.data_start = -(-self._at // alignment) * alignment
 
     def _take(self, count: int) -> bytes:
         end = self._at + count
         if end > self._size:
-            raise _Malformed(f"its header wants {end} bytes or more, and the file has {self._size}")
+            raise _MalformedError(f"its header wants {end} bytes or more, and the file has {self._size}")
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -225,9 +223,9 @@ class _Header:
         if kind in _SCALARS:
             return self._number(_SCALARS[kind])
         if kind != _ARRAY:
-            raise _Malformed(f"a metadata value has the unknown type {kind}")
+            raise _MalformedError(f"a metadata value has the unknown type {kind}")
         if nesting == MAX_NESTING:
-            raise _Malformed(f"metadata arrays nest deeper than {MAX_NESTING}")
+            raise _MalformedError(f"metadata arrays nest deeper than {MAX_NESTING}")
         inner, count = self._number(_U32), self._number(_U64)
         if inner == _STRING:
             return self._strings(count)
@@ -244,10 +242,10 @@ class _Header:
         for _ in range(count):
             start = at + 8
             if start > size:
-                raise _Malformed(f"its header wants {start} bytes or more, and the file has {size}")
+                raise _MalformedError(f"its header wants {start} bytes or more, and the file has {size}")
             at = start + length_at(data, at)[0]
             if at > size:
-                raise _Malformed(f"its header wants {at} bytes or more, and the file has {size}")
+                raise _MalformedError(f"its header wants {at} bytes or more, and the file has {size}")
             strings.append(data[start:at].decode("utf-8", errors="replace"))
         self._at = at
         return strings
@@ -256,7 +254,7 @@ class _Header:
         name = self._string()
         count = self._number(_U32)
         if not 1 <= count <= MAX_DIMENSIONS:
-            raise _Malformed(f"tensor {name!r} has {count} dimensions")
+            raise _MalformedError(f"tensor {name!r} has {count} dimensions")
         dims = struct.unpack(f"<{count}Q", self._take(8 * count))
         kind, offset = self._number(_U32), self._number(_U64)
         return name, tuple(reversed(dims)), kind, offset  # the file counts the fastest dimension first

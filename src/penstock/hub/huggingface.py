@@ -7,7 +7,7 @@ settings hold: HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT, HF_TOKEN. Its cache is used
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ def fetch(repo: str, revision: str | None, file: str | None, progress: Progress 
             path = _cached(library, repo, revision, file)
             if path is None:
                 raise ModelError(
-                    f"{_named(repo, revision, file)} is not in the hub's cache, and HF_HUB_OFFLINE forbids to "
-                    "download it; unset that, or give a local model."
+                    f"{_named(repo, revision, file)} is not in the hub's cache, and HF_HUB_OFFLINE forbids "
+                    "to download it; unset that, or give a local model."
                 )
         else:
             path = _download(library, repo, revision, file, progress)
@@ -111,10 +111,8 @@ def _cached(library: Any, repo: str, revision: str | None, file: str | None) -> 
     name = library.file_download.repo_folder_name(repo_id=repo, repo_type="model")
     root = Path(library.constants.HF_HUB_CACHE) / name
     commit = revision or "main"
-    try:
+    with suppress(OSError):  # a full commit hash has no ref
         commit = (root / "refs" / commit).read_text(encoding="utf-8").strip()
-    except OSError:
-        pass  # a full commit hash has no ref
     path = root / "snapshots" / commit / (file or "")
     return path if path.exists() else None
 
@@ -129,7 +127,7 @@ def _library(repo: str) -> Any:
     except ImportError:
         raise ModelError(
             f"{repo!r} is a hub id (there is no such local path), and fetching it needs the huggingface_hub "
-            "package: run `pip install huggingface_hub`, or give a local model."
+            "package: run `pip install 'penstock[hub]'`, or give a local model."
         ) from None
     return huggingface_hub
 
@@ -144,7 +142,7 @@ def _sentences(library: Any, repo: str, revision: str | None) -> Iterator[None]:
         raise
     except errors.GatedRepoError:
         raise ModelError(
-            f"The hub's {repo} is gated: accept its terms on its page, then set HF_TOKEN to a token of that account."
+            f"The hub's {repo} is gated: accept its terms on its page, then set HF_TOKEN."
         ) from None
     except errors.RepositoryNotFoundError:
         raise ModelError(
@@ -157,7 +155,8 @@ def _sentences(library: Any, repo: str, revision: str | None) -> Iterator[None]:
         raise ModelError(f"The hub's {repo} lacks a file that was asked for: {_first_line(error)}.") from None
     except Exception as error:  # its network stack raises what it likes, and differs between versions
         raise ModelError(
-            f"Cannot fetch {repo} from the hub: {_first_line(error)}. Check the network, or give a local model."
+            f"Cannot fetch {repo} from the hub: {_first_line(error)}. "
+            "Check the network, or give a local model."
         ) from None
 
 

@@ -26,8 +26,8 @@ def refuse_pickle(name: str) -> None:
     """Raise if the file name is that of a pickled checkpoint."""
     if Path(name).suffix.lower() in PICKLE_SUFFIXES:
         raise ModelError(
-            f"{name} is refused: {Path(name).suffix} files are Python pickles, which can run code when they are "
-            "opened. Convert the model to safetensors or GGUF and give that."
+            f"{name} is refused: {Path(name).suffix} files are Python pickles, which can run code when "
+            "they are opened. Convert the model to safetensors or GGUF and give that."
         )
 
 
@@ -42,7 +42,7 @@ def _open_file(path: Path) -> ModelFiles:
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         raise ModelError(
-            f"{path} is one file of a model; give the folder that holds it together with config.json: {path.parent}."
+            f"{path} is one file of a model; give the folder that holds it and config.json: {path.parent}."
         )
     if suffix != ".gguf" and not _has_gguf_magic(path):
         raise ModelError(f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors.")

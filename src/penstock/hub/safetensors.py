@@ -18,8 +18,8 @@ INDEX = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 100 << 20  # the format's own limit
 # Bits an element takes; below eight, a tensor's elements together must fill whole bytes.
 _BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
-    "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "BOOL": 8, "U8": 8,
+    "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 
@@ -48,8 +48,8 @@ class SafetensorsFolder:
                     continue
                 if name in self.tensors:
                     raise ModelError(
-                        f"Tensor {name!r} is in both {self.tensors[name].file.name} and {file.name} of {self.path}; "
-                        f"remove the copy that does not belong, or add {INDEX}."
+                        f"Tensor {name!r} is in both {self.tensors[name].file.name} and {file.name} of "
+                        f"{self.path}; remove the copy that does not belong, or add {INDEX}."
                     )
                 self.tensors[name] = entry
         missing = sorted(set(weight_map or ()) - set(self.tensors))

@@ -1,4 +1,4 @@
-"""The byte alphabet of byte-level BPE: every byte has one printable character that stands for it in a vocabulary."""
+"""The alphabet of byte-level BPE: in a vocabulary every byte is written as one printable character."""
 
 from __future__ import annotations
 

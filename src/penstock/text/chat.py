@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from penstock.errors import InvalidRequestError, ModelError
+from penstock.text.filters import TemplateRefusalError
+from penstock.text.limits import TemplateLimitError
 from penstock.text.marking import ControlText, unused_characters
-from penstock.text.sandbox import TemplateLimit, TemplateRefusal, compile_template
+from penstock.text.sandbox import compile_template
 
 if TYPE_CHECKING:
     from penstock.text.tokenizer import Tokenizer
 
 # What a client's chat_template_kwargs may not replace.
-RESERVED_KWARGS = frozenset(
-    "add_generation_prompt bos_token chat_template continue_final_message conversation conversations cycler dict "
-    "documents eos_token joiner messages namespace pad_token raise_exception range return_dict return_tensors self "
-    "strftime_now tokenize tokenizer tokenizer_kwargs tools truncation unk_token".split()
-)
+RESERVED_KWARGS = frozenset({
+    "add_generation_prompt", "bos_token", "chat_template", "continue_final_message", "conversation", "cycler",
+    "dict", "documents", "eos_token", "joiner", "max_length", "messages", "namespace", "pad_token", "padding",
+    "raise_exception", "range", "return_dict", "return_tensors", "self", "strftime_now", "tokenize",
+    "tokenizer", "tokenizer_kwargs", "tools", "truncation", "unk_token",
+})  # fmt: skip
 # A template that loops over a message's content wants its parts; the others want one string.
 _LOOPS_OVER_CONTENT = re.compile(r"\bfor\s+\w+\s+in\s+[\w.\[\]'\"]*content\b['\"\]]*\s*(?:-?%}|if\b)")
 
@@ -84,7 +87,7 @@ class ChatTemplate:
         extra = _checked_kwargs(kwargs)
         if continue_final_message and add_generation_prompt:
             raise InvalidRequestError(
-                "continue_final_message and add_generation_prompt exclude each other; set one of them to false.",
+                "continue_final_message and add_generation_prompt exclude each other; turn one off.",
                 param="continue_final_message",
             )
         prepared = [_prepared(message, self._wants_parts) for message in messages]
@@ -113,10 +116,10 @@ class ChatTemplate:
         assert self._render is not None
         try:
             return self._render(**variables)
-        except TemplateRefusal as error:
+        except TemplateRefusalError as error:
             reason = str(error).strip() or "The chat template rejects these messages."
             raise InvalidRequestError(reason, param="messages") from None
-        except TemplateLimit as error:
+        except TemplateLimitError as error:
             raise InvalidRequestError(
                 f"The chat template was stopped because {str(error).rstrip('.')}.", param="messages"
             ) from None

@@ -59,8 +59,8 @@ def read_gguf(path: Path) -> Vocabulary:
     model = file.get("tokenizer.ggml.model")
     if model != "gpt2":
         raise ModelError(
-            f"{path} has a tokenizer of kind {model!r}, and Penstock builds only 'gpt2' (byte-level BPE) from GGUF "
-            "metadata so far; use the model's safetensors folder with its tokenizer.json."
+            f"{path} has a tokenizer of kind {model!r}, and Penstock builds only 'gpt2' (byte-level BPE) "
+            "from GGUF metadata so far; use the model's safetensors folder with its tokenizer.json."
         )
     style = _style(file.get("tokenizer.ggml.pre", "default"), path)
     tokens, merges, kinds = _lists(file, path)
@@ -97,7 +97,7 @@ def _style(name: Any, path: Path) -> _Style:
     except (KeyError, TypeError):
         raise ModelError(
             f"{path} wants the pre-tokenizer {name!r}, which Penstock does not know; known are "
-            f"{', '.join(sorted(_STYLES))}. The model's safetensors folder with its tokenizer.json works without it."
+            f"{', '.join(sorted(_STYLES))}. Use the model's safetensors folder with its tokenizer.json."
         ) from None
 
 

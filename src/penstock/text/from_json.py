@@ -20,8 +20,8 @@ def read_folder(path: Path) -> Vocabulary:
     file = path / "tokenizer.json"
     if not file.is_file():
         raise ModelError(
-            f"{path} has no tokenizer.json, and Penstock makes a tokenizer from nothing else in a safetensors folder; "
-            "save it there with transformers' `tokenizer.save_pretrained`."
+            f"{path} has no tokenizer.json, the only tokenizer file Penstock reads; "
+            "save one there with transformers' `tokenizer.save_pretrained`."
         )
     description = read_json(file)
     backend = _backend(file)

@@ -26,8 +26,10 @@ class TextStream:
     depend on how the text falls into tokens. Text of the tokens before `min_tokens` is never cut.
     """
 
-    __slots__ = ("_count", "_decode", "_held", "_hidden", "_parts", "_keep_stop", "_state", "_stops", "_first", "_bytes",
-                 "stopped")  # fmt: skip
+    __slots__ = (
+        "_bytes", "_count", "_decode", "_first", "_held", "_hidden", "_keep_stop", "_parts", "_state",
+        "_stops", "stopped",
+    )  # fmt: skip
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
         self.stopped: str | None = None

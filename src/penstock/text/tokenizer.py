@@ -59,7 +59,7 @@ class Tokenizer:
         return [self.bos_token_id, *ids] if wanted and self.bos_token_id is not None else ids
 
     def encode_marked(self, text: str, mark: str) -> list[int]:
-        """Token ids of a rendered template: control tokens where they are whole, all else as text without the mark."""
+        """Token ids of a rendered template: control tokens where whole, all else as text without the mark."""
         ids: list[int] = []
         at = 0
         for match in self._control.finditer(text):
@@ -149,6 +149,6 @@ def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Token
 
 
 def _pattern(special: Mapping[str, int]) -> re.Pattern[str]:
-    """Finds control tokens, the longest where several begin. One-character tokens cannot be told from text."""
+    """Finds control tokens, the longest where several begin; one character alone is always text."""
     texts = sorted((text for text in special if len(text) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, texts)) if texts else r"(?!)")

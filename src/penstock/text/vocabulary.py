@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 # Control tokens that end a turn or a document. Model files often name only one of theirs as "eos".
 _END_TOKENS = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",
-    "<end_of_turn>", "<turn|>", "<end_of_utterance>", "<|return|>", "<|call|>", "<EOT>", "<|eot|>", "<|eom|>", "</s>",
-    "<eos>", "<|END_OF_TURN_TOKEN|>", "<|user_end|>", "<｜end▁of▁sentence｜>", "[EOS]", "[EOT]",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>",
+    "<|end_of_turn|>", "<end_of_turn>", "<turn|>", "<end_of_utterance>", "<|return|>", "<|call|>",
+    "<EOT>", "<|eot|>", "<|eom|>", "</s>", "<eos>",
+    "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "[EOS]", "[EOT]",
 )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ class Vocabulary:
     add_bos: bool  # whether the model expects its begin token before every text
     chat_template: str | None
     named: Mapping[str, str] = field(default_factory=dict)  # "bos_token" and the like, for templates
-    # The pre-tokenizer for text behind a control token, where it differs: no space is put before a first word there.
+    # Pre-tokenizer of text behind a control token, where it differs: it puts no space before a first word.
     continued: Any = None
     strips_leading_space: bool = False  # decoding drops the space that encoding put before the first word
 

@@ -1,0 +1,113 @@
+"""What one rendering of a template may cost: processor time, and the size of any value it makes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from jinja2 import TemplateError
+
+MAX_SECONDS = 2.0  # of processor time, so that a busy machine does not fail an honest template
+MAX_SIZE = 16 << 20  # characters and elements of any one value, and of the output
+MAX_INTEGER_BITS = 1024
+MAX_WIDTH = 999  # of formatted fields and indents
+
+_TICKS_PER_LOOK = 256  # between two looks at the clock
+_CONTAINERS = (str, list, tuple, dict, set, frozenset)
+
+
+class TemplateLimitError(TemplateError):
+    """The template wants more time or memory than any real one needs."""
+
+
+class _Budget:
+    """Time left for one rendering."""
+
+    __slots__ = ("_end", "_ticks")
+
+    def __init__(self) -> None:
+        self._end = time.thread_time() + MAX_SECONDS
+        self._ticks = 0
+
+    def tick(self) -> None:
+        self._ticks += 1
+        if self._ticks % _TICKS_PER_LOOK == 0 and time.thread_time() > self._end:
+            raise TemplateLimitError(f"it ran for more than {MAX_SECONDS:g} seconds")
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("penstock_template_budget", default=None)
+
+
+@contextmanager
+def budgeted() -> Iterator[None]:
+    """Within the block, `tick` raises once the time is spent."""
+    token = _budget.set(_Budget())
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def tick() -> None:
+    """To be called wherever a template can repeat something."""
+    budget = _budget.get()
+    if budget is not None:  # none while compiling, where only constants are worked out
+        budget.tick()
+
+
+def bounded(value: Any) -> Any:
+    """The value, if it is within MAX_SIZE; an iterator is measured as it is read."""
+    if isinstance(value, Iterator):
+        return measured(value)
+    _size(value)
+    return value
+
+
+def measured(parts: Iterable[Any], each: int = 0) -> Iterator[Any]:
+    """The parts as they come, as long as they and `each` more for every one stay within MAX_SIZE."""
+    size = 0
+    for part in parts:
+        tick()
+        size = check_size(size + _size(part) + each)
+        yield part
+
+
+def check_size(size: int) -> int:
+    if size > MAX_SIZE:
+        raise TemplateLimitError(f"it makes a value of more than {MAX_SIZE} characters or elements")
+    return size
+
+
+def check_bits(bits: int) -> None:
+    if bits > MAX_INTEGER_BITS:
+        raise TemplateLimitError(f"it makes a number of more than {MAX_INTEGER_BITS} bits")
+
+
+def check_replace(text: str, old: str, new: str, limit: int = -1) -> None:
+    found = text.count(old) if limit < 0 else min(limit, text.count(old))
+    check_size(len(text) + found * max(0, len(new) - len(old)))
+
+
+def _size(value: Any) -> int:
+    """Characters and elements of the value and all that it contains, counted as often as they occur.
+
+    Counting repetitions matters: forty times `[x, x]` is small in memory and endless when written out.
+    """
+    if isinstance(value, str):
+        return check_size(len(value))
+    if not isinstance(value, _CONTAINERS):
+        return 1
+    size, pending = 0, [value]
+    while pending:
+        tick()
+        item = pending.pop()
+        size = check_size(size + len(item))
+        if isinstance(item, str):
+            continue
+        parts = (*item.keys(), *item.values()) if isinstance(item, dict) else item
+        pending.extend(part for part in parts if isinstance(part, _CONTAINERS))
+        check_size(len(pending))
+    return size
