@@ -1,0 +1,52 @@
+"""Run a decoder over whole token lists, in chunks and batches of the test's choosing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from penstock.engine.kernels.attention import allocate_cache, plan_attention
+from penstock.engine.models.decoder import Decoder, StepInputs
+
+BLOCK_SIZE = 4
+
+
+def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Tensor]:
+    """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step."""
+    config = model.config
+    blocks_each = -(-max(map(len, prompts)) // BLOCK_SIZE)
+    total = blocks_each * len(prompts)
+    # Scattered blocks, so that an attention that ignores the table cannot pass.
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
+    tables = [order[i * blocks_each : (i + 1) * blocks_each] for i in range(len(prompts))]
+    cache = allocate_cache(
+        config.num_layers,
+        config.num_kv_heads,
+        total + 1,
+        BLOCK_SIZE,
+        config.head_dim,
+        model.dtype,
+        model.device,
+    )
+    found: list[list[Tensor]] = [[] for _ in prompts]
+    for start in range(0, max(map(len, prompts)), chunk):
+        parts = [(i, p[start : start + chunk]) for i, p in enumerate(prompts) if len(p) > start]
+        spans = [(start, len(tokens), tables[i]) for i, tokens in parts]
+        positions = [start + offset for _, tokens in parts for offset in range(len(tokens))]
+        owners = [i for i, tokens in parts for _ in tokens]
+        places = [
+            tables[i][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for i, p in zip(owners, positions, strict=True)
+        ]
+        logits = model.forward(
+            StepInputs(
+                tokens=torch.tensor([t for _, tokens in parts for t in tokens], device=model.device),
+                positions=torch.tensor(positions, device=model.device),
+                places=torch.tensor(places, device=model.device),
+                sampled_rows=torch.arange(len(positions), device=model.device),
+                groups=plan_attention(spans, BLOCK_SIZE, total, model.device),
+            ),
+            cache,
+        )
+        for owner, row in zip(owners, logits, strict=True):
+            found[owner].append(row)
+    return [torch.stack(rows) for rows in found]
