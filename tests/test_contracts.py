@@ -18,9 +18,19 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 """
 SERVER_PACKAGES = (
-    "aiohttp", "gguf", "jinja2", "msgspec", "prometheus_client", "rich", "starlette", "tokenizers", "typer", "uvicorn",
-    "uvloop", "yaml",
-)  # fmt: skip
+    "aiohttp",
+    "gguf",
+    "jinja2",
+    "msgspec",
+    "prometheus_client",
+    "rich",
+    "starlette",
+    "tokenizers",
+    "typer",
+    "uvicorn",
+    "uvloop",
+    "yaml",
+)
 
 
 def python(code: str, *, without: tuple[str, ...] = ()) -> str:

@@ -128,6 +128,7 @@ def offline(
 ) -> None:
     """Run the engine in this process, without HTTP."""
     chosen = _chosen(workload, requests, input_len, output_len, prefix_len, clients)
+    _check_writable(json_path)
     from penstock.bench.ceilings import measure
     from penstock.bench.offline import run_continuous, run_static, warm_up
     from penstock.llm import LLM
@@ -194,6 +195,7 @@ def online(
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
     chosen = _chosen(workload, requests, input_len, output_len, prefix_len, clients)
+    _check_writable(json_path)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}.")
@@ -280,12 +282,18 @@ def _show(
     if json_path == "-":
         print(text)
     elif json_path:
-        try:
-            Path(json_path).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"--json names {json_path}, which cannot be written: {error.strerror}."
-            ) from None
+        Path(json_path).write_text(text + "\n", encoding="utf-8")
+
+
+def _check_writable(json_path: str | None) -> None:
+    """Before an hour of measuring, not after."""
+    if json_path in (None, "-"):
+        return
+    try:
+        with open(json_path, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--json names {json_path}, which cannot be written: {error.strerror}.") from None
 
 
 def _without_keys(arguments: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Where answers come from: a model in this process, or any OpenAI-compatible server.
 
-Both give an answer as an iterator of text; closing it early stops the work behind it.
+Both give an answer as an iterator of text; letting go of it early stops the work behind it.
 """
 
 from __future__ import annotations
@@ -56,22 +56,25 @@ def open_source(settings: Settings, url: str | None, api_key: str | None) -> Ite
     if not quiet:
         print(f"Loading {settings.model} ...", file=sys.stderr)
     with LLM(settings.model, **engine_options(settings)) as llm:
-        yield Local(llm, settings.model)
+        yield Local(llm)
 
 
 class Local:
-    def __init__(self, llm: LLM, name: str) -> None:
-        self.name = name
+    """The engine in this process."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.name = llm.name
         self._llm = llm
 
     def stream(self, prompt: str | Messages, params: SamplingParams, answer: Answer) -> Iterator[str]:
-        chunks = self._llm.stream(prompt, params)
-        try:
-            for chunk in chunks:
-                answer.finish_reason = chunk.finish_reason or answer.finish_reason
-                yield chunk.text
-        finally:
-            chunks.close()
+        given = self._llm.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        if isinstance(prompt, str):
+            answer.prompt_tokens = len(given)
+        answer.completion_tokens = 0
+        for chunk in self._llm.stream(given, params):
+            answer.finish_reason = chunk.finish_reason or answer.finish_reason
+            answer.completion_tokens += len(chunk.token_ids)
+            yield chunk.text
 
 
 class Remote:
