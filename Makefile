@@ -3,9 +3,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-all lint format bench constraints clean
 
-MODEL ?= default
-HOST ?= 127.0.0.1
-PORT ?= 8000
+# Empty: what the environment, penstock.yaml or the defaults say (127.0.0.1:8000, the default model).
+MODEL ?=
+HOST ?=
+PORT ?=
 ARGS ?=
 
 PYTHON_BIN := .venv/bin/python
@@ -17,8 +18,9 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] [ARGS="--max-model-len 4K"]
-	@$(PYTHON_BIN) -m penstock pull "$(MODEL)"
-	@exec $(PYTHON_BIN) -m penstock serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)" $(ARGS)
+	@$(PYTHON_BIN) -m penstock pull "$(or $(MODEL),$(PENSTOCK_MODEL),default)"
+	@exec $(PYTHON_BIN) -m penstock serve $(if $(MODEL),"$(MODEL)") \
+	  $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
 	$(PYTHON_BIN) -m penstock pull default
@@ -39,7 +41,7 @@ format: $(DEV) ## Rewrite the code in the project's style
 	$(PYTHON_BIN) -m ruff format .
 
 bench: $(ENGINE) ## Continuous against static batching on the default model (ARGS="--workload W2")
-	@$(PYTHON_BIN) -m penstock bench offline "$(MODEL)" --compare-static $(ARGS)
+	@$(PYTHON_BIN) -m penstock bench offline $(if $(MODEL),"$(MODEL)") --compare-static $(ARGS)
 
 constraints: $(DEV) ## Pin what is installed now in constraints.txt
 	@{ sed '/^[^#]/,$$d' constraints.txt; \
@@ -51,9 +53,9 @@ clean: ## Remove the environment, caches and builds (the model cache stays)
 
 # One environment, two sizes: what serves, and what also tests.
 $(ENGINE): pyproject.toml constraints.txt
-	@tools/environment engine
+	@tools/environment engine,hub
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt
-	@tools/environment engine,dev
+	@tools/environment engine,hub,dev
 	@touch $@ $(ENGINE)
