@@ -133,6 +133,7 @@ def test_a_conversation_too_long_for_the_model_goes_on_without_the_question(
     parrot.error = ContextLengthError("The prompt has 9000 tokens.")
     talk.hear("very long")
     assert capsys.readouterr().err == "The prompt has 9000 tokens. Use /reset to begin anew.\n"
+    assert talk.refused == 1
     parrot.error = None
     talk.hear("short")
     assert parrot.asked[-1] == [{"role": "user", "content": "short"}]

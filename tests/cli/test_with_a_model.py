@@ -58,6 +58,13 @@ def test_chat_answers_each_line_of_stdin_and_remembers() -> None:
     assert "Rome" in second
 
 
+def test_chat_answers_the_other_lines_when_one_is_too_long_and_tells_by_its_exit_code() -> None:
+    done = penstock("chat", "-t", "0", "-n", "8", *THREADS, stdin="word " * 600 + "\nSay hello.\n")
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 1
+    assert "Use /reset" in done.stderr
+
+
 def test_an_empty_prompt_is_a_mistake() -> None:
     done = penstock("complete", stdin="")
     assert (done.returncode, done.stdout) == (2, "")

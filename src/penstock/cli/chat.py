@@ -59,6 +59,8 @@ def chat(
                 break
             if line.strip():
                 conversation.hear(line)
+    if conversation.refused and not sys.stdin.isatty():
+        raise typer.Exit(2)  # a script must learn that a line went unanswered
 
 
 class Conversation:
@@ -69,6 +71,7 @@ class Conversation:
         self._params = params
         self._system = system
         self.messages: Messages = []
+        self.refused = 0  # questions that could not be answered
         self._reset()
 
     def hear(self, line: str) -> None:
@@ -105,6 +108,7 @@ class Conversation:
         except InvalidRequestError as error:
             # The conversation goes on without the question that cannot be answered.
             self.messages.pop()
+            self.refused += 1
             advice = " Use /reset to begin anew." if isinstance(error, ContextLengthError) else ""
             print(f"{error}{advice}", file=sys.stderr)
             return
