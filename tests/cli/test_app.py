@@ -149,10 +149,7 @@ def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_missing_torch_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: object) -> None:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-    monkeypatch.setattr("penstock.gateway.server.run", fail)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "install penstock[engine]" in refused(capsys, "serve")
 
 

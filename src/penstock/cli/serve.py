@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Annotated
 
 import typer
@@ -36,6 +37,9 @@ def serve(
             "--no-enable-chunked-prefill is not supported: prompts are always computed in chunks, so that a "
             "long one never stalls running answers; raise --max-num-batched-tokens for longer chunks."
         )
+    if importlib.util.find_spec("torch") is None:
+        # Found out here, and not by the engine's process: it could only leave a traceback.
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     from penstock.gateway.server import run
 
     run(settings)
