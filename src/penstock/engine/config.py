@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from penstock.errors import ConfigError
@@ -53,8 +54,8 @@ class EngineConfig:
             raise ConfigError(
                 f"arrival_window must be 0 to {MAX_ARRIVAL_WINDOW} seconds, got {self.arrival_window}."
             )
-        if not self.ageing_seconds > 0:
-            raise ConfigError(f"ageing_seconds must be above 0, got {self.ageing_seconds}.")
+        if not 0 < self.ageing_seconds < math.inf:
+            raise ConfigError(f"ageing_seconds must be above 0 and finite, got {self.ageing_seconds}.")
         if (
             self.max_running is not None
             and self.max_step_tokens is not None

@@ -74,7 +74,9 @@ class EngineCore:
         request.params.check_vocabulary(self.info.vocab_size)
         if request.params.seed is None:
             request = replace(request, params=replace(request.params, seed=secrets.randbits(63)))
-        self._scheduler.submit(request, self._clock())
+        # A tokenizer may name ends of text that the model's output has no row for.
+        ends = tuple(token for token in request.eos_token_ids if 0 <= token < self.info.vocab_size)
+        self._scheduler.submit(replace(request, eos_token_ids=ends), self._clock())
 
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
         """Stop a request or one of its choices; their last events. Unknown ids are no error."""
@@ -93,6 +95,7 @@ class EngineCore:
         except Exception as error:
             return self._fail(plan, error)
         self._failed_steps = 0
+        # Before the scheduler takes the results: those who finish give their blocks back.
         self._count(plan, result)
         computed = self._scheduler.complete(plan, result.tokens)
         return [_event(s, logprobs) for s, logprobs in zip(computed, result.logprobs, strict=True)]
@@ -124,7 +127,7 @@ class EngineCore:
         )
         allocated, used = self._scheduler.kv_tokens()
         stats.kv_allocated_tokens += allocated
-        stats.kv_used_tokens += used
+        stats.kv_used_tokens += used + plan.num_tokens
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import sys
 import time
@@ -28,8 +27,15 @@ from penstock.engine.messages import (
     frame,
 )
 from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, SamplingParams, TokenEvent
-from penstock.errors import EngineUnavailableError, ModelError, PenstockError, QueueFullError
+from penstock.errors import (
+    EngineUnavailableError,
+    InvalidRequestError,
+    ModelError,
+    PenstockError,
+    QueueFullError,
+)
 
+MAX_UNSENT = 32 << 20  # bytes the engine may leave unread before new requests are refused
 KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
 _decoder = msgspec.msgpack.Decoder(FromEngine)
 
@@ -58,7 +64,7 @@ class EventStream:
             raise StopAsyncIteration
         event = await self.events.get()
         if isinstance(event, PenstockError):
-            raise event
+            raise _fresh(event)
         if event.finish_reason is not None:
             self._open_choices -= 1
         return event
@@ -107,8 +113,9 @@ class EngineClient:
         options = msgspec.json.encode(config).decode()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "penstock.engine.worker", str(theirs.fileno()), options,
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, env=_environment(),
+                # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
+                sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), options,
+                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, process_group=0,
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours)
         client = cls(process, reader, writer)
@@ -154,19 +161,31 @@ class EngineClient:
     def submit(self, request: Request) -> EventStream:
         """Send a request, or raise at once: QueueFullError, EngineUnavailableError."""
         if self._failure is not None:
-            raise self._failure
+            raise _fresh(self._failure)
         if self._draining:
             raise EngineUnavailableError("The engine is shutting down and takes no new requests.")
+        if request.id in self._streams:
+            raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
         choices = request.params.n
+        if choices > self._max_open:
+            raise InvalidRequestError(
+                f"n is {choices}, but the engine holds at most {self._max_open} choices.", param="n"
+            )
+        if self._writer.transport.get_write_buffer_size() > MAX_UNSENT:
+            raise QueueFullError("The engine has not taken up the requests before this one.")
         if self._open_choices + choices > self._max_open:
             raise QueueFullError(
                 f"The engine is full: {self._open_choices} choices are running or waiting, "
                 f"and {choices} more would pass the limit of {self._max_open}."
             )
+        try:
+            message = frame(Submit(request))
+        except (OverflowError, UnicodeError, TypeError) as error:
+            raise InvalidRequestError(f"The request cannot be sent to the engine: {error}.") from None
         stream = EventStream(self, request)
         self._streams[request.id] = stream
         self._open_choices += choices
-        self._send(Submit(request))
+        self._writer.write(message)
         return stream
 
     def _close(self, request: Request, *, unfinished: bool) -> None:
@@ -223,6 +242,12 @@ class EngineClient:
                     self._handle(_decoder.decode(body))
         except ConnectionError:
             pass
+        except Exception as error:
+            self._fail(
+                EngineUnavailableError(f"The engine's messages cannot be read ({type(error).__name__}).")
+            )
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
         code = await self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if self._draining and code == 0:
@@ -234,7 +259,7 @@ class EngineClient:
         match message:
             case Progress(at, stats, events):
                 self.stats, self.last_beat = stats, at
-                if events:
+                if any(event.token_ids for event in events):
                     self.last_token = at
                 for event in events:
                     self._deliver(event.request_id, event)
@@ -244,7 +269,8 @@ class EngineClient:
                 self._fail(_error(kind, text, None))
             case Loaded(info):
                 self.last_beat = time.monotonic()
-                self._loaded.set_result(info)
+                if not self._loaded.done():
+                    self._loaded.set_result(info)
 
     def _deliver(self, request_id: str, item: TokenEvent | PenstockError) -> None:
         stream = self._streams.get(request_id)
@@ -271,8 +297,6 @@ def _error(kind: str, text: str, param: str | None) -> PenstockError:
     return known(text)
 
 
-def _environment() -> dict[str, str]:
-    """The child finds this very package, installed or not."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package}
+def _fresh(error: PenstockError) -> PenstockError:
+    """Raised again and again, one error object would gather the frames of everybody it was raised to."""
+    return error.with_traceback(None)

@@ -13,6 +13,7 @@ MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_PRIORITY = 1000
+MAX_COUNT = 2**31 - 1  # of anything counted in tokens, and of token ids
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -50,8 +51,8 @@ class SamplingParams:
     def _check(self) -> None:
         _integer("n", self.n, 1, MAX_CHOICES)
         if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1)
-        _integer("min_tokens", self.min_tokens, 0)
+            _integer("max_tokens", self.max_tokens, 1, MAX_COUNT)
+        _integer("min_tokens", self.min_tokens, 0, MAX_COUNT)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequestError(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens}).",
@@ -59,13 +60,13 @@ class SamplingParams:
             )
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0, low_open=True)
-        _integer("top_k", self.top_k, -1)
+        _integer("top_k", self.top_k, -1, MAX_COUNT)
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         for token, bias in self.logit_bias.items():
-            _integer("logit_bias", token, 0)
+            _integer("logit_bias", token, 0, MAX_COUNT)
             _number("logit_bias", bias, -100.0, 100.0)
         if self.seed is not None:
             _integer("seed", self.seed, -(2**63), 2**64 - 1)
@@ -79,7 +80,7 @@ class SamplingParams:
                     f"Each stop string must have 1 to {MAX_STOP_CHARACTERS} characters.", param="stop"
                 )
         for token in self.stop_token_ids:
-            _integer("stop_token_ids", token, 0)
+            _integer("stop_token_ids", token, 0, MAX_COUNT)
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
 
@@ -162,11 +163,11 @@ class EngineStats:
         return 1.0 - self.kv_used_tokens / self.kv_allocated_tokens
 
 
-def _integer(name: str, value: object, low: int, high: int | None = None) -> None:
+def _integer(name: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRequestError(f"{name} must be an integer, got {value!r}.", param=name)
-    if value < low or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+    if not low <= value <= high:
+        limits = f"at least {low}" if value < low else f"at most {high}"
         raise InvalidRequestError(f"{name} must be {limits}, got {_shown(value)}.", param=name)
 
 

@@ -112,8 +112,10 @@ def _send(connection: socket.socket, message: FromEngine) -> None:
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole process group; the front process decides what it means.
+    # Signals sent to everybody (a terminal, a service manager) are for the front process to act on: it
+    # drains, then closes the socket or kills.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
     try:

@@ -38,7 +38,8 @@ class AttentionGroup:
 
     rows: Tensor  # [sequences * queries] rows of the step's tokens
     blocks: Tensor  # [sequences * blocks] block numbers, padded with the scratch block
-    hidden: Tensor  # [sequences, queries, context] True where a query may not look
+    visible: int  # the first so many positions are seen by every query
+    hidden: Tensor  # [sequences, queries, context - visible] True where a query may not look
     unseen: Tensor  # [sequences, TILE] of the last tile, True where no query may look
     sequences: int
     queries: int
@@ -102,12 +103,13 @@ def plan_attention(
         starts = torch.tensor([start for _, start, _ in found])
         rows = torch.tensor([row for row, _, _ in found])
         queries = torch.arange(count)
-        last = starts[:, None] + queries
-        hidden = torch.arange(context) > last[:, :, None]
+        visible = int(starts.min()) // TILE * TILE
+        hidden = torch.arange(visible, context) > (starts[:, None] + queries)[:, :, None]
         groups.append(
             AttentionGroup(
                 rows=(rows[:, None] + queries).flatten().to(device),
                 blocks=blocks.flatten().to(device),
+                visible=visible,
                 hidden=hidden.to(device),
                 unseen=hidden[:, -1, -TILE:].to(device),
                 sequences=len(found),
@@ -143,7 +145,7 @@ def _attend(query: Tensor, layer: KVLayer, group: AttentionGroup) -> Tensor:
         split = torch.nn.functional.pad(split, (0, 0, 0, padded - rows))
     scores = torch.bmm(split, keys.transpose(1, 2)).mul_(dim**-0.5)
     by_query = scores[:, :rows].view(kv_heads, n, q, shared, context)
-    by_query.masked_fill_(group.hidden[None, :, :, None, :], float("-inf"))
+    by_query[..., group.visible :].masked_fill_(group.hidden[None, :, :, None, :], float("-inf"))
     weights = torch.softmax(scores, dim=-1)
     summed = torch.bmm(weights[:, :, :TILE], values[:, :TILE])
     for start in range(TILE, context, TILE):

@@ -27,7 +27,8 @@ def exponential_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tens
     low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
     bits = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device) ^ low[:, None]
     bits = _mix32(_mix32(bits) ^ high[:, None])
-    uniform = (_shift(bits, 8, 32).float() + 0.5) * 2.0**-24
+    # 23 bits: with one more, the largest value plus a half would round up to 1, whose logarithm is 0.
+    uniform = (_shift(bits, 9, 32).float() + 0.5) * 2.0**-23
     return uniform.log_().neg_()
 
 

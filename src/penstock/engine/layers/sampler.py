@@ -74,7 +74,7 @@ def sample(logits: Tensor, batch: SamplingBatch) -> Sampled:
     result = Sampled(tokens.masked_fill(broken, NO_TOKEN))
     if raw is not None:
         result.chosen = raw.gather(1, tokens[batch.logprob_rows].unsqueeze(1)).squeeze(1)
-        result.top, result.top_ids = raw.topk(batch.num_top, dim=-1)
+        result.top, result.top_ids = raw.topk(min(batch.num_top, raw.shape[1]), dim=-1)
     return result
 
 
@@ -102,7 +102,9 @@ def _counts(tokens: Tensor, mask: Tensor, vocab: int) -> Tensor:
 
 def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
     rows = batch.random_rows
-    scaled = logits[rows] / batch.temperature[rows, None]
+    scaled = logits[rows]
+    # The likeliest token is put at 0, so that no temperature, however small, makes it infinite.
+    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / batch.temperature[rows, None].clamp(min=1e-30)
     if batch.filtered:
         _filter(scaled, batch.top_k[rows], batch.top_p[rows], batch.min_p[rows])
     # argmax of p / noise, in logarithms.
@@ -111,9 +113,11 @@ def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
 
 
 def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:
-    """Put minus infinity where top-k, then top-p of what that leaves, then min-p cut off."""
+    """Put minus infinity where top-k, then top-p of what that leaves, then min-p cut off.
+
+    Each row's best value is 0.
+    """
     vocab = scaled.shape[1]
-    best = scaled.amax(dim=-1, keepdim=True)
     with_k = (top_k > 0) & (top_k < vocab)
     if with_k.any():
         k = torch.where(with_k, top_k, vocab)
@@ -125,20 +129,21 @@ def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None
     if with_p.any():
         _filter_top_p(scaled, torch.where(with_p, top_p, 2.0))
     if (min_p > 0).any():
-        # In logarithms; log(0) is minus infinity, which cuts off nothing.
-        scaled.masked_fill_(scaled < best + min_p.log()[:, None], float("-inf"))
+        # In logarithms, where the best is 0; log(0) is minus infinity, which cuts off nothing.
+        scaled.masked_fill_(scaled < min_p.log()[:, None], float("-inf"))
 
 
 def _filter_top_p(scaled: Tensor, top_p: Tensor) -> None:
     """Keep the fewest likeliest tokens whose probability reaches top_p; a top_p above 1 keeps all."""
-    total = scaled.logsumexp(dim=-1, keepdim=True)
+    # Not logsumexp: the sum of a single long row is shared out among threads, and rounds differently.
+    logprobs = scaled.log_softmax(dim=-1)
     candidates = min(TOP_P_CANDIDATES, scaled.shape[1])
-    values = scaled.topk(candidates, dim=-1).values
-    mass = (values - total).exp().cumsum(dim=-1)
+    values = logprobs.topk(candidates, dim=-1).values
+    mass = values.exp().cumsum(dim=-1)
     if (mass[:, -1] < top_p.clamp(max=1.0)).any() and candidates < scaled.shape[1]:
-        values = scaled.sort(dim=-1, descending=True).values
-        mass = (values - total).exp().cumsum(dim=-1)
+        values = logprobs.sort(dim=-1, descending=True).values
+        mass = values.exp().cumsum(dim=-1)
     # A token is needed while the mass before it falls short; the likeliest always is.
     needed = (mass < top_p[:, None]).sum(dim=-1).clamp(max=values.shape[1] - 1)
     threshold = values.gather(1, needed.unsqueeze(1))
-    scaled.masked_fill_((scaled < threshold) & (top_p <= 1.0)[:, None], float("-inf"))
+    scaled.masked_fill_((logprobs < threshold) & (top_p <= 1.0)[:, None], float("-inf"))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.request import Request
 from penstock.engine.schedule.sequence import Sequence
-from penstock.errors import ContextLengthError, QueueFullError
+from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,11 @@ class Scheduler:
                 f"The prompt has {prompt_len} tokens, but the model's context of "
                 f"{self.limits.max_model_len} tokens must hold the prompt and at least one token more."
             )
+        places = self.limits.max_waiting + self.limits.max_running
+        if choices > places:
+            raise InvalidRequestError(
+                f"n is {choices}, but the engine holds at most {places} choices.", param="n"
+            )
         # Those that can start at once do not count as waiting.
         if len(self.waiting) + choices > self.limits.max_waiting + len(self._free_slots):
             raise QueueFullError(
@@ -159,7 +164,7 @@ class Scheduler:
         return advanced
 
     def kv_tokens(self) -> tuple[int, int]:
-        """(cache positions allocated to running sequences, positions of those that hold a token)."""
+        """(cache positions allocated to running sequences, how many of those hold a computed token)."""
         memory = self.memory
         allocated = (memory.num_blocks - memory.available) * memory.block_size
         slack = sum(len(s.table.blocks) * memory.block_size - s.computed for s in self.running)
