@@ -35,7 +35,8 @@ def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Ten
         positions = [start + offset for _, tokens in parts for offset in range(len(tokens))]
         owners = [i for i, tokens in parts for _ in tokens]
         places = [
-            tables[i][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for i, p in zip(owners, positions, strict=True)
+            tables[i][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE
+            for i, p in zip(owners, positions, strict=True)
         ]
         logits = model.forward(
             StepInputs(

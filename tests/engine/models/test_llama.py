@@ -86,7 +86,9 @@ def test_logits_equal_those_of_transformers(variant: str, device: str, tmp_path:
     assert quantization == "none"
     prompts = prompts_of(1, 5, 33, 150, 290)
     for chunk in (1, 7, 300):
-        for got, wanted in zip(all_logits(model, prompts, chunk), reference_logits(reference, prompts), strict=True):
+        for got, wanted in zip(
+            all_logits(model, prompts, chunk), reference_logits(reference, prompts), strict=True
+        ):
             assert (got.cpu() - wanted).abs().max() <= 1e-4
 
 
@@ -107,7 +109,7 @@ def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path)
     model, _ = load_decoder(tmp_path / "half", torch.device("cpu"), "auto", None)
     assert model.dtype == torch.float32
     prompts = prompts_of(40)
-    # Read again: the rotary frequencies of a model turned to bfloat16 in place are rounded, the file's are not.
+    # Read again: turned to bfloat16 in place, a model has rounded rotary frequencies; the file has not.
     reference = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "half", dtype=torch.float32)
     wanted = reference_logits(reference, prompts)[0]
     assert (all_logits(model, prompts, 40)[0] - wanted).abs().max() <= 1e-4

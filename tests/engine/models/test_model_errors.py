@@ -24,7 +24,7 @@ def edit_config(path: Path, **changes: object) -> None:
 def test_an_unknown_architecture_names_the_known_ones_and_the_way_out(tmp_path: Path) -> None:
     make_llama(tmp_path)
     edit_config(tmp_path, architectures=["MambaForCausalLM"])
-    with pytest.raises(ModelError, match="MambaForCausalLM.*LlamaForCausalLM.*gateway"):
+    with pytest.raises(ModelError, match=r"MambaForCausalLM.*LlamaForCausalLM.*gateway"):
         load_decoder(tmp_path, CPU, "auto", None)
 
 
