@@ -29,6 +29,7 @@ _HARMLESS = (
     "round", "safe", "select", "selectattr", "sort", "string", "striptags", "title", "trim", "truncate",
     "unique", "upper", "urlencode",
 )  # fmt: skip
+_BEYOND_ASCII = re.compile("[^\x00-\x7f\ue000-\uf8ff\U000f0000-\U000ffffd]")
 
 
 class TemplateRefusalError(TemplateError):
@@ -81,7 +82,7 @@ def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
 
 def _tojson(
     value: Any,
-    ensure_ascii: bool = False,  # templates pass it; the text means the same either way
+    ensure_ascii: bool = False,
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
@@ -90,7 +91,9 @@ def _tojson(
     if isinstance(indent, int) and indent > MAX_WIDTH:
         raise TemplateLimitError(f"it indents by {indent}")
     bounded(value)
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+    # Private-use characters stay: one of them marks the user's text.
+    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) if ensure_ascii else text
 
 
 def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:

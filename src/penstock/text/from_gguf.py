@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # tokenizer.ggml.token_type
 
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
@@ -29,27 +26,28 @@ _QWEN2 = (
 class _Style:
     """How a family of models cuts text into words before merging."""
 
-    pattern: str | None = None  # None: GPT-2's own
-    single_digits: bool = False
+    patterns: tuple[str, ...]  # what each finds is cut out of what the ones before it left
     whole_words: bool = False  # a word that is in the vocabulary is taken whole, whatever the merges say
     nfc: bool = False
     add_bos: bool = False  # unless the file says otherwise
 
 
-_GPT2 = _Style()
-_DIGITS = _Style(single_digits=True)
-_LLAMA = _Style(_LLAMA3, whole_words=True, add_bos=True)
+_WORDS = _Style((_GPT2,))
+_WORDS_AND_DIGITS = _Style((r"\p{N}", _GPT2))
+_LLAMA = _Style((_LLAMA3,), whole_words=True, add_bos=True)
+# What llama.cpp does with a file that does not say; such files come from converters that did not know.
+_UNSAID = _Style((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 _STYLES = {
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
-    "refact": _DIGITS,
-    "gpt-2": _GPT2,
-    "phi-2": _GPT2,
-    "default": _GPT2,
+    "default": _UNSAID,
+    "gpt-2": _WORDS,
+    "phi-2": _WORDS,
+    "refact": _WORDS_AND_DIGITS,
+    "smollm": _WORDS_AND_DIGITS,
+    "starcoder": _WORDS_AND_DIGITS,
     "llama-bpe": _LLAMA,
-    "llama3": _LLAMA,
     "llama-v3": _LLAMA,
-    "qwen2": _Style(_QWEN2, nfc=True),
+    "llama3": _LLAMA,
+    "qwen2": _Style((_LLAMA3.replace("{1,3}", ""),), nfc=True),
 }
 
 
@@ -150,12 +148,6 @@ def _backend(
 def _pre_tokenizer(style: _Style) -> pre_tokenizers.PreTokenizer:
     from tokenizers import Regex, pre_tokenizers
 
-    if style.pattern is not None:
-        words = pre_tokenizers.Split(Regex(style.pattern), behavior="isolated")
-        return pre_tokenizers.Sequence(
-            [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if style.single_digits:
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-    return byte_level
+    cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in style.patterns]
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*cuts, to_bytes])

@@ -11,7 +11,8 @@ from typing import Any
 from jinja2 import TemplateError
 
 MAX_SECONDS = 2.0  # of processor time, so that a busy machine does not fail an honest template
-MAX_SIZE = 16 << 20  # characters and elements of any one value, and of the output
+MAX_SIZE = 16 << 20  # characters of any one value, and of the output
+ELEMENT = 16  # what an element of a list counts for, in characters; it takes about that much memory
 MAX_INTEGER_BITS = 1024
 MAX_WIDTH = 999  # of formatted fields and indents
 
@@ -77,7 +78,7 @@ def measured(parts: Iterable[Any], each: int = 0) -> Iterator[Any]:
 
 def check_size(size: int) -> int:
     if size > MAX_SIZE:
-        raise TemplateLimitError(f"it makes a value of more than {MAX_SIZE} characters or elements")
+        raise TemplateLimitError(f"it makes a value of more than {MAX_SIZE} characters")
     return size
 
 
@@ -91,23 +92,27 @@ def check_replace(text: str, old: str, new: str, limit: int = -1) -> None:
     check_size(len(text) + found * max(0, len(new) - len(old)))
 
 
+def length(value: Any) -> int:
+    """Size of a string or container, without what its elements contain."""
+    return len(value) if isinstance(value, str) else ELEMENT * len(value)
+
+
 def _size(value: Any) -> int:
-    """Characters and elements of the value and all that it contains, counted as often as they occur.
+    """Size of the value and all that it contains, counted as often as it occurs.
 
     Counting repetitions matters: forty times `[x, x]` is small in memory and endless when written out.
     """
     if isinstance(value, str):
         return check_size(len(value))
     if not isinstance(value, _CONTAINERS):
-        return 1
+        return ELEMENT
     size, pending = 0, [value]
     while pending:
         tick()
         item = pending.pop()
-        size = check_size(size + len(item))
+        size = check_size(size + length(item))
         if isinstance(item, str):
             continue
         parts = (*item.keys(), *item.values()) if isinstance(item, dict) else item
         pending.extend(part for part in parts if isinstance(part, _CONTAINERS))
-        check_size(len(pending))
     return size

@@ -27,6 +27,7 @@ from penstock.text.limits import (
     check_bits,
     check_replace,
     check_size,
+    length,
     measured,
     tick,
 )
@@ -104,11 +105,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "+":
             if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
-                check_size(len(left) + len(right))
+                check_size(length(left) + length(right))
         elif operator == "*":
             for sequence, factor in ((left, right), (right, left)):
                 if isinstance(sequence, str | list | tuple) and isinstance(factor, int):
-                    check_size(len(sequence) * max(0, factor))
+                    check_size(length(sequence) * max(0, factor))
             if isinstance(left, int) and isinstance(right, int):
                 check_bits(left.bit_length() + right.bit_length())
         elif operator == "**":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.hub import ModelFiles
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOTHING: frozenset[int] = frozenset()
 
 
@@ -33,7 +34,9 @@ class Tokenizer:
         self._control = _pattern(vocabulary.special)
         self._bytes: dict[int, bytes] = {}  # filled as tokens are met
 
-        self.vocab_size: int = 1 + max(self._parsing.get_vocab(with_added_tokens=True).values())
+        entries = self._parsing.get_vocab(with_added_tokens=True)
+        self._longest = _longest(vocabulary.backend, entries)
+        self.vocab_size: int = 1 + max(entries.values())
         self.bos_token_id: int | None = vocabulary.bos_token_id
         self.eos_token_ids: tuple[int, ...] = vocabulary.eos_token_ids
         self.special_tokens: Mapping[str, int] = vocabulary.special
@@ -57,6 +60,10 @@ class Tokenizer:
         ids = _ids(self._parsing if parse_special else self._plain, text)
         wanted = self._vocabulary.add_bos if add_bos is None else add_bos
         return [self.bos_token_id, *ids] if wanted and self.bos_token_id is not None else ids
+
+    def least_tokens(self, text: str) -> int:
+        """No fewer tokens can spell the text; a bound that costs nothing, to refuse a prompt far too long."""
+        return -(-len(text) // self._longest) if self._longest else 0
 
     def encode_marked(self, text: str, mark: str) -> list[int]:
         """Token ids of a rendered template: control tokens where whole, all else as text without the mark."""
@@ -115,10 +122,14 @@ class Tokenizer:
 
 def _ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
     try:
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-    except UnicodeEncodeError as error:
+        # Unlike `encode`, the batch form lets other Python threads run, and works out no offsets.
+        ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    except TypeError:
+        lone = _SURROGATE.search(text)
+        if lone is None:
+            raise
         raise InvalidRequestError(
-            f"The text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), "
+            f"The text holds a lone surrogate (U+{ord(lone[0]):04X} at character {lone.start()}), "
             "which is no character; remove it."
         ) from None
     return ids
@@ -146,6 +157,15 @@ def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Token
             break
     plain.encode_special_tokens = True
     return plain
+
+
+def _longest(backend: tokenizers.Tokenizer, entries: Mapping[str, int]) -> int:
+    """Characters that one token can stand for at most; 0 where text shrinks before it is tokenized."""
+    if backend.normalizer is not None:
+        return 0
+    if any(token.lstrip or token.rstrip for token in backend.get_added_tokens_decoder().values()):
+        return 0
+    return max(map(len, entries))
 
 
 def _pattern(special: Mapping[str, int]) -> re.Pattern[str]:

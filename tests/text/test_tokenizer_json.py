@@ -1,0 +1,251 @@
+"""Tokenizers from tokenizer.json, of both spellings, trained here on a few sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from penstock.engine.request import SamplingParams
+from penstock.errors import ModelError
+from penstock.hub import ModelFiles
+from penstock.text import ChatTemplate, TextStream, Tokenizer
+
+CORPUS = [
+    "The gate opens, and water falls on the wheel.",
+    "Der Müller mahlt das Korn.",
+    "水 falls 😀 1234",
+] * 20
+CONTROL = ["<s>", "</s>", "<|end|>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    return backend
+
+
+def sentencepiece(scheme: str) -> tokenizers.Tokenizer:
+    """With byte fallback, and the space before the first word put there in one of the three ways in use."""
+    backend = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    if scheme == "normalizer":
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        backend.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        training = pre_tokenizers.Metaspace()
+    else:
+        training = backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+        backend.decoder = decoders.Sequence(
+            [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme, split=False)]
+        )
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.pre_tokenizer = training
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>", *BYTES], show_progress=False)
+    trained.train_from_iterator(CORPUS, trainer)
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    backend.model = models.BPE(vocab=model["vocab"], merges=merges, byte_fallback=True, unk_token="<unk>")
+    return backend
+
+
+BACKENDS = {
+    "byte level": byte_level,
+    "space by normalizer": lambda: sentencepiece("normalizer"),
+    "space before the first word": lambda: sentencepiece("first"),
+    "space before every segment": lambda: sentencepiece("always"),
+    "no space": lambda: sentencepiece("never"),
+}
+
+
+def write(folder: Path, backend: tokenizers.Tokenizer, **files: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    backend.save(str(folder / "tokenizer.json"))
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def load(folder: Path) -> Tokenizer:
+    return Tokenizer.load(ModelFiles("test", folder, "safetensors"))
+
+
+def with_control(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])
+    backend.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
+    return backend
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    """Ours, and the library's own for the same file."""
+    backend = with_control(BACKENDS[request.param]())
+    return load(write(tmp_path_factory.mktemp("model"), backend)), backend
+
+
+pieces = st.sampled_from([*CONTROL, "<tool>", " ", "the", " water", "é", "水", "😀", "\n", "12", "<|", "x"])
+texts = st.lists(pieces | st.text(max_size=3), max_size=12).map("".join)
+
+
+@given(text=texts)
+def test_ids_and_text_are_those_of_the_library(
+    pair: tuple[Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    ours, library = pair
+    ids = ours.encode(text)
+    assert ids == library.encode(text, add_special_tokens=False).ids
+    assert ours.decode([i for i in ids if i not in ours.special_ids]) == library.decode(ids)
+
+
+@given(text=texts)
+def test_a_rendered_template_is_cut_at_control_tokens_as_the_library_does_it(
+    pair: tuple[Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    ours, _ = pair
+    assert ours.encode_marked(text, "\ue000") == ours.encode(text)
+
+
+@given(text=texts)
+def test_no_control_token_comes_from_plain_text(
+    pair: tuple[Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    ours, _ = pair
+    assert not ours.special_ids.intersection(ours.encode(text, parse_special=False))
+
+
+def test_a_token_of_the_vocabulary_that_is_not_control_is_parsed_always(
+    pair: tuple[Tokenizer, tokenizers.Tokenizer],
+) -> None:
+    ours, library = pair
+    assert library.token_to_id("<tool>") in ours.encode("a<tool>b", parse_special=False)
+
+
+def test_streamed_bytes_make_whole_characters(pair: tuple[Tokenizer, tokenizers.Tokenizer]) -> None:
+    ours, _ = pair
+    text = "Ω水😀 gate"
+    stream = TextStream(ours, SamplingParams())
+    shown = [stream.push(i) for i in ours.encode(text)]
+    assert ("".join(shown) + stream.finish()).removeprefix(" ") == text
+    assert "\ufffd" not in stream.text
+
+
+def test_white_space_that_a_control_token_takes_is_taken_in_templates_too(tmp_path: Path) -> None:
+    backend = byte_level()
+    backend.add_special_tokens(
+        [AddedToken("<|end|>", rstrip=True, special=True), AddedToken("<l>", lstrip=True, special=True)]
+    )
+    ours = load(write(tmp_path, backend))
+    for text in ("a<|end|>\n\n b", "a  <l> b", "<|end|>  <l>", "a<|end|>"):
+        assert ours.encode_marked(text, "\ue000") == ours.encode(text)
+        assert ours.encode(text) == backend.encode(text).ids
+    assert ours.least_tokens("x" * 1000) == 0  # any number of spaces may vanish in one token
+
+
+def test_ids_with_gaps_between_added_tokens_are_kept(tmp_path: Path) -> None:
+    folder = write(tmp_path, with_control(byte_level()))
+    description = json.loads((folder / "tokenizer.json").read_text())
+    for token in description["added_tokens"]:
+        token["id"] += 10 if token["content"] != "<s>" else 0
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ours = load(folder)
+    for text in ("<s>a<tool></s>", "</s><|end|>"):
+        assert ours.encode(text) == library.encode(text).ids
+    tool = library.token_to_id("<tool>")
+    assert ours.encode("<tool>", parse_special=False) == [tool]
+
+
+@pytest.mark.parametrize(
+    ("settings", "bos", "adds"),
+    [
+        ({"bos_token": "<s>"}, "<s>", True),  # the post-processor adds it
+        ({"bos_token": {"content": "<s>"}, "add_bos_token": False}, "<s>", False),
+        ({"bos_token": None}, None, False),
+        ({}, "<s>", True),  # named by config.json alone
+    ],
+)
+def test_the_begin_token_follows_the_files(
+    tmp_path: Path, settings: dict[str, Any], bos: str | None, adds: bool
+) -> None:
+    backend = with_control(byte_level())
+    begin = backend.token_to_id("<s>")
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", begin)])
+    ours = load(write(tmp_path, backend, tokenizer_config=settings, config={"bos_token_id": begin}))
+    assert ours.bos_token_id == (begin if bos else None)
+    assert (ours.encode("a")[0] == begin) is adds
+    assert begin not in ours.encode("a", add_bos=False)
+
+
+def test_every_token_that_ends_generation_is_known(tmp_path: Path) -> None:
+    backend = with_control(byte_level())
+    a, b, end = (backend.token_to_id(text) for text in ("a", "b", "<|end|>"))
+    ours = load(
+        write(
+            tmp_path,
+            backend,
+            tokenizer_config={"eos_token": "</s>"},
+            generation_config={"eos_token_id": [a, b]},
+            config={"eos_token_id": a},
+        )
+    )
+    assert ours.eos_token_ids == (backend.token_to_id("</s>"), a, b, end)
+    assert ours.named_tokens["eos_token"] == "</s>"
+
+
+@pytest.mark.parametrize("place", ["file", "settings", "list"])
+def test_the_chat_template_is_found_wherever_it_is_kept(tmp_path: Path, place: str) -> None:
+    settings: dict[str, Any] = {}
+    if place == "settings":
+        settings["chat_template"] = "T{{ messages[0].content }}"
+    elif place == "list":
+        settings["chat_template"] = [
+            {"name": "tool_use", "template": "no"},
+            {"name": "default", "template": "T{{ messages[0].content }}"},
+        ]
+    folder = write(tmp_path, byte_level(), tokenizer_config=settings)
+    if place == "file":
+        (folder / "chat_template.jinja").write_text("T{{ messages[0].content }}")
+    ours = load(folder)
+    assert ChatTemplate(ours.chat_template, ours).render([{"role": "user", "content": "x"}]) == "Tx"
+
+
+def test_truncation_and_padding_of_the_file_are_not_ours(tmp_path: Path) -> None:
+    backend = byte_level()
+    backend.enable_truncation(3)
+    backend.enable_padding(length=5)
+    ours = load(write(tmp_path, backend))
+    assert ours.decode(ours.encode("xyzxyzxyz")) == "xyzxyzxyz"
+    assert len(ours.encode("x")) == 1
+
+
+def test_a_folder_without_tokenizer_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": 1}', "\x00"])
+def test_a_broken_tokenizer_json_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load(tmp_path)
+
+
+def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    backend = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    backend.decoder = decoders.WordPiece()
+    with pytest.raises(ModelError, match="decoder of kind WordPiece"):
+        load(write(tmp_path, backend))
