@@ -1,0 +1,34 @@
+"""What tests share: the default model, and one server for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default model's file, fetched first if it is not in the cache."""
+    from penstock import hub
+
+    return hub.resolve("default").path
+
+
+@pytest.fixture(scope="session")
+def server(default_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server, one engine, for every test that does not stop or configure it."""
+    running = Server(str(default_model), log=tmp_path_factory.mktemp("server") / "log")
+    try:
+        yield running
+    finally:
+        running.stop()
+    assert "Traceback" not in Path(running._log.name).read_text()
+
+
+@pytest.fixture(scope="session")
+def model_name(server: Server) -> str:
+    return str(server.get("/v1/models").json()["data"][0]["id"])

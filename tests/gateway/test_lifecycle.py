@@ -1,0 +1,264 @@
+"""How a server starts, refuses, drains, dies and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server import Server, poll
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+LONG = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True}
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(default_model: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start servers of one's own; they are stopped afterwards."""
+    running: list[Server] = []
+
+    def begin(*options: str) -> Server:
+        server = Server(str(default_model), *options, log=tmp_path / f"log{len(running)}")
+        running.append(server)
+        return server
+
+    yield begin
+    for server in running:
+        server.stop()
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`penstock serve` that is expected to give up by itself."""
+    command = [sys.executable, "-m", "penstock", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.strip().splitlines()
+    assert all(word in line for word in words), line
+    assert line.endswith(".")
+
+
+def test_a_taken_port_is_one_sentence(default_model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert_one_sentence(serve(str(default_model), "--port", port), port, "in use")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_public_address_needs_a_key_or_an_explicit_word(default_model: Path, host: str) -> None:
+    assert_one_sentence(
+        serve(str(default_model), "--host", host, "--port", "0"), host, "--api-key", "--allow-public"
+    )
+
+
+def test_an_address_of_another_machine_is_one_sentence(default_model: Path) -> None:
+    done = serve(str(default_model), "--host", "192.0.2.1", "--port", "0", "--allow-public")
+    assert_one_sentence(done, "192.0.2.1")
+
+
+def test_a_bad_model_file_is_one_sentence(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF" + os.urandom(4096))
+    assert_one_sentence(serve(str(bad), "--port", "0"), "bad.gguf")
+
+
+def test_the_first_lines_say_where_it_is_and_how_to_try_it(server: Server) -> None:
+    banner = "".join(server.output)
+    assert "SmolLM2-135M-Instruct is ready" in banner
+    assert f"Listening on {server.url}" in banner
+
+
+def test_keys_names_and_a_full_queue(start: Start) -> None:
+    server = start(
+        "--api-key", "first", "--api-key", "second",
+        "--served-model-name", "tiny", "--served-model-name", "org/small",
+        "--max-running", "2", "--max-waiting", "2", "--max-model-len", "1024",
+    )  # fmt: skip
+    first, second = ({"Authorization": f"Bearer {key}"} for key in ("first", "second"))
+    assert_keys(server, first, second)
+    assert_names(server, first)
+    assert_full_queue(server, first)
+
+
+def assert_keys(server: Server, first: dict[str, str], second: dict[str, str]) -> None:
+    for path in ("/health", "/ready", "/version", "/metrics", "/openapi.json", "/"):
+        assert server.get(path).status == 200
+    for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Bearer wrong"},
+                    {"Authorization": "Basic first"}, {"Authorization": "first"}, {"X-Api-Key": "first"},
+                    {"Authorization": "Bearer first second"}, {"Authorization": "Bearer \xff"}):  # fmt: skip
+        for method, path, body in (
+            ("GET", "/v1/models", None),
+            ("HEAD", "/v1/models", None),
+            ("GET", "/models", None),
+            ("GET", "/v1/models/tiny", None),
+            ("POST", TEXT, {"prompt": "hi"}),
+            ("POST", CHAT, b"not even json"),
+            ("POST", "/tokenize", {"prompt": "hi"}),
+            ("POST", "/detokenize", {"tokens": [1]}),
+        ):
+            reply = server.request(method, path, body, headers)
+            assert reply.status == 401, (method, path, headers)
+            if method != "HEAD":
+                assert reply.error["code"] == "invalid_api_key"
+                assert reply.headers["www-authenticate"] == "Bearer"
+    for good in (first, second, {"authorization": "bearer  first "}):
+        assert server.request("GET", "/v1/models", headers=good).status == 200
+
+
+def assert_names(server: Server, key: dict[str, str]) -> None:
+    models = server.request("GET", "/v1/models", headers=key).json()["data"]
+    assert [model["id"] for model in models] == ["tiny", "org/small"]
+    assert server.request("GET", "/v1/models/org/small", headers=key).json()["id"] == "org/small"
+    for name in ("tiny", "org/small"):
+        answer = server.post(TEXT, {"model": name, "prompt": "hi", "max_tokens": 1}, key).json()
+        assert answer["model"] == name
+    assert server.post(TEXT, {"model": "SmolLM2-135M-Instruct", "prompt": "hi"}, key).status == 404
+
+
+def assert_full_queue(server: Server, key: dict[str, str]) -> None:
+    replies: list[Any] = []
+
+    def ask() -> None:
+        replies.append(server.post(TEXT, {"prompt": "hi", "max_tokens": 60, "ignore_eos": True}, key))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    served = [reply for reply in replies if reply.status == 200]
+    refused = [reply for reply in replies if reply.status == 429]
+    assert len(served) + len(refused) == 16
+    assert len(served) >= 4
+    assert refused
+    for reply in refused:
+        assert reply.error["code"] == "queue_full"
+        assert int(reply.headers["retry-after"]) >= 1
+        assert int(reply.headers["retry-after-ms"]) >= 1
+    # Of several prompts in one request all are refused, or none.
+    reply = server.post(TEXT, {"prompt": ["hi"] * 10, "max_tokens": 1}, key)
+    assert reply.status == 429
+    poll(lambda: server.metric("penstock_kv_blocks", state="held") == 0, seconds=5)
+    assert server.post(TEXT, {"prompt": ["hi"] * 2, "max_tokens": 1}, key).status == 200
+
+
+def test_a_stop_signal_drains_and_ends_with_zero(start: Start) -> None:
+    server = start("--drain-seconds", "60")
+    with server.streaming(TEXT, {"prompt": "hi", "max_tokens": 60, "ignore_eos": True}) as chunks:
+        next(chunks)
+        server.signal(signal.SIGTERM)
+        poll(lambda: server.get("/ready").status == 503, seconds=5)
+        assert server.get("/health").status == 200
+        for path, body in (
+            (TEXT, {"prompt": "hi"}),
+            (CHAT, {"messages": [{"role": "user", "content": "hi"}]}),
+        ):
+            reply = server.post(path, body)
+            assert reply.status == 503
+            assert int(reply.headers["retry-after"]) >= 1
+            assert reply.error["message"]
+        *rest, done = chunks
+    assert done == "[DONE]"
+    assert rest[-1]["choices"][0]["finish_reason"] == "length"
+    assert server.wait() == 0
+
+
+def test_what_outlasts_the_drain_ends_with_an_error_event(start: Start) -> None:
+    server = start("--drain-seconds", "1")
+    with server.streaming(TEXT, LONG) as chunks:
+        next(chunks)
+        server.signal(signal.SIGINT)
+        *_, error, done = chunks
+    assert error["error"]["type"] == "service_unavailable_error"
+    assert done == "[DONE]"
+    assert server.wait() == 0
+
+
+def test_a_second_signal_leaves_at_once(start: Start) -> None:
+    server = start("--drain-seconds", "600")
+    engines = server.engine_pids()
+    with server.streaming(TEXT, LONG) as chunks:
+        next(chunks)
+        server.signal(signal.SIGINT)
+        poll(lambda: server.get("/ready").status == 503, seconds=5)
+        server.signal(signal.SIGINT)
+        server.wait(20)
+    assert engines
+    poll(lambda: not any(Path(f"/proc/{pid}").exists() for pid in engines), seconds=5)
+
+
+def test_a_dead_engine_ends_running_requests_and_the_server(start: Start) -> None:
+    server = start()
+    [engine] = server.engine_pids()
+    whole: list[Any] = []
+    waiting = threading.Thread(target=lambda: whole.append(server.post(TEXT, LONG)))
+    with server.streaming(TEXT, LONG) as chunks:
+        next(chunks)
+        waiting.start()
+        poll(lambda: server.metric("vllm:num_requests_running") == 2, seconds=30)
+        os.kill(engine, signal.SIGKILL)
+        *_, error, done = chunks
+    assert "engine" in error["error"]["message"]
+    assert done == "[DONE]"
+    waiting.join()
+    assert whole[0].status == 503
+    assert whole[0].error["code"] == "engine_unavailable"
+    assert server.wait(20) == 1
+    last = server.log().strip().splitlines()[-1]
+    assert "engine process ended" in last
+    assert last.endswith("start it again.")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(default_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that nobody else talks to."""
+    server = Server(str(default_model), log=tmp_path_factory.mktemp("undisturbed") / "log")
+    yield server
+    server.stop()
+
+
+def test_a_stopped_engine_is_not_ready_while_its_server_is_alive(undisturbed: Server) -> None:
+    server = undisturbed
+    [engine] = server.engine_pids()
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        poll(lambda: server.get("/ready").status == 503, seconds=15)
+        assert server.get("/health").status == 200
+        assert "progress" in server.get("/ready").json()["reason"]
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    poll(lambda: server.get("/ready").status == 200, seconds=15)
+
+
+def test_an_idle_engine_is_probed_with_a_real_token_now_and_then(undisturbed: Server) -> None:
+    server = undisturbed
+
+    def generated() -> float:
+        return server.metric("vllm:generation_tokens_total")
+
+    poll(lambda: generated() > 0, seconds=5)  # the token of its start, told with the first heartbeat
+    assert server.post(TEXT, {"prompt": "hi", "max_tokens": 1}).status == 200
+    before = generated()
+    began = time.monotonic()
+    checks = 0
+    while generated() == before:
+        assert server.get("/ready").status == 200
+        checks += 1
+        assert time.monotonic() - began < 20, "it was never probed"
+        time.sleep(0.1)
+    assert checks > 20, "it was probed although it had just generated"
+    assert generated() == before + 1
