@@ -27,6 +27,7 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_DIMENSIONS = 4
 MAX_NESTING = 4  # arrays of arrays; no known file has any
+MAX_ARRAY = 1 << 24  # elements of one metadata array; the largest vocabularies have a sixtieth of that
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
@@ -227,6 +228,8 @@ class _Header:
         if nesting == MAX_NESTING:
             raise _MalformedError(f"metadata arrays nest deeper than {MAX_NESTING}")
         inner, count = self._number(_U32), self._number(_U64)
+        if count > MAX_ARRAY:
+            raise _MalformedError(f"a metadata array has {count} elements")
         if inner == _STRING:
             return self._strings(count)
         if inner in _SCALARS:

