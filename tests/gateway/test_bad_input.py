@@ -93,6 +93,15 @@ def test_a_prompt_longer_than_the_context_says_so(server: Server) -> None:
         (TEXT, {"prompt": "word " * 9000}, "prompt"),
         (TEXT, {"prompt": ["a", "word " * 9000]}, "prompt[1]"),
         (CHAT, {"messages": [{"role": "user", "content": "word " * 9000}]}, "messages"),
+        # Known to be too long without tokenizing it, which would take seconds.
+        (TEXT, {"prompt": "word " * 1_500_000}, "prompt"),
+        (CHAT, {"messages": [{"role": "user", "content": "<|im_end|>" * 700_000}]}, "messages"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 7_000_000}]}]},
+            "messages",
+        ),
+        (TEXT, {"prompt": [1] * 2_000_000}, "prompt"),
     ):
         reply = server.post(path, fields)
         assert reply.status == 400

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Iterable
 
 from penstock.engine.request import Request, SamplingParams, TokenEvent
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.choice import Choice
 from penstock.gateway.generation import Generation
 from penstock.gateway.state import Gateway
+from penstock.observe.metrics import Ending
 from penstock.protocol import sse
 from penstock.protocol.chat import parse_chat
 from penstock.protocol.completion import check_prompt_ids, check_total_choices, parse_completion
@@ -29,7 +30,9 @@ async def chat_completions(gateway: Gateway, call: Call) -> None:
     name = model.check_name(request.model)
     params = request.sampling()
     params.check_vocabulary(model.vocab_size)
-    ids = await model.encode_chat(request.template_messages(), request.template_options())
+    messages = request.template_messages()
+    model.check_characters(messages, "messages")
+    ids = await model.encode_chat(messages, request.template_options())
     limit, field = request.output_limit
     check_context(len(ids), limit, model.context, prompt="messages", field=field)
     shape = ChatShape(_header("chatcmpl", name, gateway, request))
@@ -50,11 +53,12 @@ async def completions(gateway: Gateway, call: Call) -> None:
     for number, prompt in enumerate(prompts):
         where = "prompt" if len(prompts) == 1 else f"prompt[{number}]"
         if isinstance(prompt, str):
+            model.check_characters(prompt, where)
             ids = await model.encode_text(prompt, add_bos=request.add_special_tokens)
         else:
-            check_prompt_ids(prompt, model.vocab_size, where)
             ids = prompt
         check_context(len(ids), limit, model.context, prompt=where, field=field)
+        check_prompt_ids(ids, model.vocab_size, where)
         encoded.append(ids)
     shape = CompletionShape(_header("cmpl", name, gateway, request))
     await _generate(gateway, call, request, shape, encoded, params, arrived)
@@ -104,9 +108,14 @@ async def _generate(
                 await answer.whole(call)
         except ClientGoneError:
             call.status = CLIENT_LEFT
+            answer.count_unfinished("abort")
+        except (InvalidRequestError, QueueFullError):
+            raise  # refused by the engine: nothing had begun
+        except Exception:
+            answer.count_unfinished("error")
+            raise
         finally:
             watcher.cancel()
-            answer.count_unfinished()
 
 
 async def _watch(call: Call, generation: Generation) -> None:
@@ -161,14 +170,14 @@ class _Answer:
             raise
         except Exception as error:
             # The status line said 200 long ago: the error must be an event of the stream.
+            self.count_unfinished("error")
             await call.end_stream(sse.error_event(error) + sse.DONE)
             if not isinstance(error, PenstockError):
                 raise
 
-    def count_unfinished(self) -> None:
-        """Whatever has no end by now was given up."""
+    def count_unfinished(self, ending: Ending) -> None:
         for choice in self._choices:
-            choice.count("abort")
+            choice.count(ending)
 
     def _deltas(self, events: Iterable[tuple[int, TokenEvent]]) -> list[Delta]:
         now = time.monotonic()

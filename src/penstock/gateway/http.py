@@ -1,8 +1,9 @@
-"""The HTTP/1.1 connection: uvicorn's, with limits on how large and how slow a request's head may be."""
+"""The HTTP/1.1 connection: uvicorn's, with limits on the size and time of a head, and without pipelining."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from asyncio import TimerHandle
 from typing import Any
 
@@ -14,14 +15,22 @@ from penstock.protocol.errors import HTTPError, failure
 HEAD_SECONDS = 30.0
 
 
+_UPGRADE = re.compile(rb"(?<=\r\n)upgrade:", re.IGNORECASE)
+
+
 class LimitedHTTPProtocol(HttpToolsProtocol):
-    """The parser keeps an endless head in memory for ever; here it is cut off."""
+    """The parser keeps an endless head in memory for ever; here it is cut off.
+
+    A request sent before the one before it was answered would keep that one from noticing that its
+    client has left. It is not read; the connection closes after the first answer, as HTTP allows.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
+        self._deaf = False  # a pipelined request has come: nothing further is read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -32,23 +41,51 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         if self._in_head:
             self._head_bytes += len(data)
+            data = _without_upgrade(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             message = f"The headers are larger than {MAX_HEADER_BYTES} bytes."
             self._refuse(HTTPError(431, message, code="headers_too_large"))
 
     def on_message_begin(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._deaf = True
+            self.cycle.keep_alive = False
+            return
         super().on_message_begin()
         self._expect_head()
 
+    def on_url(self, url: bytes) -> None:
+        if not self._deaf:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._deaf:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._stop_timer()
-        super().on_headers_complete()
+        if not self._deaf:
+            self._in_head = False
+            self._stop_timer()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._deaf:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._deaf:
+            super().on_message_complete()
+            self._in_head = True  # whatever comes next is another one
+            self._head_bytes = 0
 
     def send_400_response(self, msg: str) -> None:
+        if self._deaf:
+            return  # what cannot be parsed is the part that is not read anyway
         self._refuse(HTTPError(400, "This is not a valid HTTP request.", code="invalid_http"))
 
     def _expect_head(self) -> None:
@@ -76,3 +113,9 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
             + body
         )
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """We offer no other protocol, and may ignore the wish for one; the parser would drop the body with it."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"x-upgrade:", head) + end + rest if _UPGRADE.search(head) else data

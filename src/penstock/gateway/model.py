@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from penstock import __version__
 from penstock.engine.config import EngineInfo
+from penstock.errors import ContextLengthError, QueueFullError
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.responses import Model
@@ -19,6 +20,8 @@ from penstock.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
+# Long inputs that may wait for a thread; each of them may hold a body of several megabytes.
+MAX_PENDING = 64
 # Shorter inputs take less time than the detour through a thread; the event loop can bear them.
 INLINE_CHARACTERS = 4096
 
@@ -32,7 +35,11 @@ class ServedModel:
         self.vocab_size = info.vocab_size
         self.created = int(time.time())
         self.fingerprint = _fingerprint(names[0], info)
+        longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
+        # Twice what the longest token could fill: normalizing and templates may shorten a text.
+        self._max_characters = 2 * longest * self.context
         self._template = ChatTemplate(tokenizer.chat_template, tokenizer)
+        self._pending = 0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
 
     def check_name(self, name: str | None) -> str:
@@ -54,12 +61,21 @@ class ServedModel:
             for name in self.names
         ]
 
+    def check_characters(self, text: str | list[dict[str, Any]], where: str) -> None:
+        """Refuse at once what cannot fit the context however it is tokenized; that may take seconds."""
+        characters = _characters(text)
+        if characters > self._max_characters:
+            raise ContextLengthError(
+                f"{where} has {characters} characters, which cannot fit the model's context of "
+                f"{self.context} tokens. Shorten the prompt.",
+                param=where,
+            )
+
     async def encode_text(self, text: str, *, add_bos: bool | None = None) -> list[int]:
         return await self._apart(len(text), lambda: self.tokenizer.encode(text, add_bos=add_bos))
 
     async def encode_chat(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
-        size = sum(_characters(message["content"]) for message in messages)
-        return await self._apart(size, lambda: self._template.encode(messages, **options))
+        return await self._apart(_characters(messages), lambda: self._template.encode(messages, **options))
 
     async def decode(self, ids: list[int]) -> str:
         return await self._apart(len(ids), lambda: self.tokenizer.decode(ids, skip_special=False))
@@ -67,11 +83,20 @@ class ServedModel:
     async def _apart(self, size: int, work: Callable[[], T]) -> T:
         if size <= INLINE_CHARACTERS:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        if self._pending >= MAX_PENDING:
+            raise QueueFullError(f"{self._pending} long prompts are waiting to be tokenized; try again.")
+        self._pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._pending -= 1
 
 
-def _characters(content: str | list[dict[str, str]]) -> int:
-    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
+def _characters(content: str | list[dict[str, Any]]) -> int:
+    """Of a text, its parts, or whole messages."""
+    if isinstance(content, str):
+        return len(content)
+    return sum(_characters(part["text"] if "text" in part else part["content"]) for part in content)
 
 
 def _fingerprint(name: str, info: EngineInfo) -> str:

@@ -113,6 +113,8 @@ async def _answer(
         server.should_exit = True
         server.force_exit = signals.count > 1
         await serving
+    if signals.count > 1:
+        raise KeyboardInterrupt  # running requests were left behind, and the exit code says so
     if failure is not None:
         raise EngineUnavailableError(f"{failure} The server has stopped with it; start it again.")
 

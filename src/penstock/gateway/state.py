@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.errors import EngineUnavailableError, PenstockError
+from penstock.errors import EngineUnavailableError
 from penstock.gateway.backends import Backend
 from penstock.gateway.generation import Generation
 from penstock.gateway.keys import ApiKeys
@@ -31,7 +31,7 @@ class Gateway:
         if self.draining:
             raise EngineUnavailableError("The server is shutting down; send the request to another one.")
         if self.backend.failure is not None:
-            raise self.backend.failure
+            raise EngineUnavailableError(str(self.backend.failure))
         self._running.add(generation)
         self._idle.clear()
         try:
@@ -49,8 +49,8 @@ class Gateway:
         self.draining = True
         await self._idle.wait()
 
-    def abort_all(self, error: PenstockError) -> None:
-        """End every running generation with `error`."""
+    def abort_all(self, reason: str) -> None:
+        """End every running generation with an error that gives this reason."""
         self.draining = True
         for generation in self._running:
-            generation.abort(error)
+            generation.abort(EngineUnavailableError(reason))

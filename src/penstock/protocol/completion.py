@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
@@ -63,20 +63,20 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
         return [prompt]
     _not_empty(prompt, "prompt")
     kind = type(prompt[0])
-    for index, entry in enumerate(prompt):
-        if type(entry) is not kind:
-            raise InvalidRequestError(
-                f"prompt mixes kinds: entry {index} is not like the first one. Send text, token ids, "
-                "a list of texts or a list of token id lists.",
-                param=f"prompt[{index}]",
-            )
+    if len(set(map(type, prompt))) > 1:  # a prompt may have millions of ids before its length is refused
+        index = next(index for index, entry in enumerate(prompt) if type(entry) is not kind)
+        raise InvalidRequestError(
+            f"prompt mixes kinds: entry {index} is not like the first one. Send text, token ids, "
+            "a list of texts or a list of token id lists.",
+            param=f"prompt[{index}]",
+        )
     if kind is int:
-        return [[entry for entry in prompt if isinstance(entry, int)]]
+        return [cast("list[int]", prompt)]
     if len(prompt) > MAX_PROMPTS:
         raise InvalidRequestError(
             f"prompt has {len(prompt)} entries; a request takes at most {MAX_PROMPTS}.", param="prompt"
         )
-    prompts = [entry for entry in prompt if not isinstance(entry, int)]
+    prompts = cast("list[Prompt]", prompt)
     for index, entry in enumerate(prompts):
         _not_empty(entry, f"prompt[{index}]")
     return prompts
