@@ -80,7 +80,9 @@ def alone(tiny: Path) -> dict[tuple[str, int], list[int]]:
     requests = requests_for(256, 40)
     found = {}
     for request in requests:
-        found.update(run(EngineCore(EngineConfig(model=str(tiny), kv_cache_memory=40 * TINY_BLOCK)), [request]))
+        found.update(
+            run(EngineCore(EngineConfig(model=str(tiny), kv_cache_memory=40 * TINY_BLOCK)), [request])
+        )
     assert len(set(map(tuple, found.values()))) > REQUESTS / 2, "the model must not always say the same"
     return found
 

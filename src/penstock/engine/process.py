@@ -115,7 +115,7 @@ class EngineClient:
             process = await asyncio.create_subprocess_exec(
                 # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
                 sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), options,
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, process_group=0,
+                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours)
         client = cls(process, reader, writer)
