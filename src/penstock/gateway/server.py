@@ -43,7 +43,9 @@ def run(settings: Settings) -> None:
     with _bound(settings.host, settings.port) as listener, Banner() as banner:
         files = hub.resolve(settings.model, progress=banner.fetching)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, files, listener, banner))
+            in_order = runner.run(_serve(settings, files, listener, banner))
+    if not in_order:
+        raise KeyboardInterrupt
 
 
 def check_bind(settings: Settings) -> None:
@@ -56,7 +58,8 @@ def check_bind(settings: Settings) -> None:
     )
 
 
-async def _serve(settings: Settings, files: hub.ModelFiles, listener: socket.socket, banner: Banner) -> None:
+async def _serve(settings: Settings, files: hub.ModelFiles, listener: socket.socket, banner: Banner) -> bool:
+    """Whether it ended in order, or running requests were left behind."""
     signals = _Signals(asyncio.get_running_loop())
     banner.loading(files.name)
     loading = asyncio.create_task(LocalBackend.start(settings.engine_config(str(files.path))))
@@ -64,13 +67,15 @@ async def _serve(settings: Settings, files: hub.ModelFiles, listener: socket.soc
     tokenizer = asyncio.create_task(asyncio.to_thread(Tokenizer.load, files))
     if await signals.first(loading):
         loading.cancel()
-        await asyncio.gather(loading, tokenizer, return_exceptions=True)
-        return
-    backend = await loading
+    await asyncio.gather(loading, tokenizer, return_exceptions=True)
+    if loading.cancelled():
+        return True
+    backend = loading.result()
     try:
         model = ServedModel(settings.served_model_names or (files.name,), await tokenizer, backend.info)
         gateway = Gateway(model, backend, ApiKeys(settings.api_keys))
         await _answer(settings, gateway, listener, banner, signals)
+        return signals.count < 2
     finally:
         await backend.shutdown(0.0)
 
@@ -105,16 +110,12 @@ async def _answer(
         if await signals.first(dying, serving):
             await _drain(gateway, settings.drain_seconds, signals, dying, banner)
         failure = dying.result() if dying.done() else None
-        gateway.abort_all(
-            failure or EngineUnavailableError("The server was stopped before this was complete.")
-        )
+        gateway.abort_all(str(failure or "The server was stopped before this was complete."))
     finally:
         dying.cancel()
         server.should_exit = True
         server.force_exit = signals.count > 1
         await serving
-    if signals.count > 1:
-        raise KeyboardInterrupt  # running requests were left behind, and the exit code says so
     if failure is not None:
         raise EngineUnavailableError(f"{failure} The server has stopped with it; start it again.")
 
