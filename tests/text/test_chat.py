@@ -118,12 +118,18 @@ def test_a_final_message_is_continued_where_it_ends(chat: ChatTemplate, tokenize
     assert ids == tokenizer.encode(text)
 
 
+def test_a_message_shown_twice_is_continued_where_it_is_shown_last(tokenizer: Tokenizer) -> None:
+    chat = ChatTemplate("{{ messages[0].content }}|{{ messages[0].content }}|", tokenizer)
+    text = chat.render(user("One,"), add_generation_prompt=False, continue_final_message=True)
+    assert text == "One,|One,"
+
+
 def test_continuing_and_starting_a_turn_exclude_each_other(chat: ChatTemplate) -> None:
     with pytest.raises(InvalidRequestError, match="exclude each other"):
         chat.render(user("Hi"), continue_final_message=True)
 
 
-@pytest.mark.parametrize("messages", [[], user([{"type": "image_url"}])])
+@pytest.mark.parametrize("messages", [[], user([]), user(["a string for a part"])])
 def test_a_final_message_without_text_cannot_be_continued(tokenizer: Tokenizer, messages: Messages) -> None:
     chat = ChatTemplate("{% for p in messages[0].content %}{% endfor %}", tokenizer)
     with pytest.raises(InvalidRequestError, match="needs a final message that ends with text"):
@@ -141,6 +147,13 @@ def test_content_in_parts_is_kept_for_a_template_that_loops_over_it(tokenizer: T
     assert (
         chat.render(user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])) == "[one][two]"
     )
+
+
+@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "x"}}, 5, {"text": None}])
+@pytest.mark.parametrize("source", ["{{ messages }}", "{% for p in messages[0].content %}{% endfor %}"])
+def test_a_part_that_is_no_text_is_refused(tokenizer: Tokenizer, source: str, part: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="this model takes text only"):
+        ChatTemplate(source, tokenizer).render(user([{"type": "text", "text": "see"}, part]))
 
 
 def test_a_message_without_content_is_empty(chat: ChatTemplate) -> None:

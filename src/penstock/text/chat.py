@@ -110,6 +110,7 @@ class ChatTemplate:
                     "The chat template leaves out the final message, so it cannot be continued.",
                     param="continue_final_message",
                 )
+            text = text.replace(end_mark, "")  # templates may show a message more than once
         return text, mark
 
     def _rendered(self, **variables: Any) -> str:
@@ -150,13 +151,23 @@ def _prepared(message: dict[str, Any], wants_parts: bool) -> dict[str, Any]:
     content = message.get("content")
     if content is None:
         message["content"] = ""
-    elif isinstance(content, list) and not wants_parts:
-        message["content"] = "\n".join(
-            part if isinstance(part, str) else str(part.get("text", "")) for part in content
-        )
+    elif isinstance(content, list):
+        texts = [_part_text(part) for part in content]
+        if not wants_parts:
+            message["content"] = "\n".join(texts)
     if message.get("tool_calls"):
         message["tool_calls"] = [_parsed_call(call) for call in message["tool_calls"]]
     return message
+
+
+def _part_text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        raise InvalidRequestError(
+            f"A message has a part of type {kind!r}, and this model takes text only.", param="messages"
+        )
+    return text
 
 
 def _parsed_call(call: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +192,7 @@ def _append_to_final(messages: list[dict[str, Any]], mark: str) -> None:
     content = messages[-1]["content"] if messages else None
     if isinstance(content, str):
         messages[-1]["content"] = content + mark
-    elif isinstance(content, list) and content and isinstance(content[-1], dict) and "text" in content[-1]:
+    elif isinstance(content, list) and content and isinstance(content[-1], dict):
         content[-1]["text"] += mark
     else:
         raise InvalidRequestError(

@@ -142,19 +142,12 @@ def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Token
     plain = Backend(source.model)
     plain.normalizer = source.normalizer
     plain.pre_tokenizer = pre_tokenizer
-    added = sorted(source.get_added_tokens_decoder().items())
-    for (
-        token_id,
-        token,
-    ) in added:  # by rising id, so that those outside the model's own vocabulary keep theirs
+    # By rising id: the library numbers those outside the model's own vocabulary as they come.
+    for _, token in sorted(source.get_added_tokens_decoder().items()):
         if token.special:
             plain.add_special_tokens([token])
         else:
             plain.add_tokens([token])
-        if plain.token_to_id(token.content) != token_id:
-            plain = Backend.from_str(source.to_str())  # ids with gaps; slower, and always right
-            plain.pre_tokenizer = pre_tokenizer
-            break
     plain.encode_special_tokens = True
     return plain
 
