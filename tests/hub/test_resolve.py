@@ -162,3 +162,9 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, t
     assert home() == tmp_path / "elsewhere"
     monkeypatch.setenv("PENSTOCK_HOME", "")
     assert home() == tmp_path / ".cache" / "penstock"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_HOME", "here")
+    assert home() == tmp_path / "here"
+    monkeypatch.setenv("PENSTOCK_HOME", "~no-such-user/x")
+    with pytest.raises(ModelError, match="set PENSTOCK_HOME to a folder"):
+        home()

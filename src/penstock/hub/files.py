@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from penstock.errors import ModelError
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
@@ -26,5 +28,11 @@ class Progress(Protocol):
 
 def home() -> Path:
     """The cache folder: `PENSTOCK_HOME`, else `~/.cache/penstock`."""
-    chosen = os.environ.get("PENSTOCK_HOME")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "penstock"
+    chosen = os.environ.get("PENSTOCK_HOME") or "~/.cache/penstock"
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError:  # no home folder, as in some containers
+        raise ModelError(
+            f"The model cache {chosen} cannot be placed because there is no such home folder; "
+            "set PENSTOCK_HOME to a folder you may write to."
+        ) from None
