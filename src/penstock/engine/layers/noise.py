@@ -27,9 +27,11 @@ def exponential_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tens
     low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
     bits = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device) ^ low[:, None]
     bits = _mix32(_mix32(bits) ^ high[:, None])
-    # 23 bits: with one more, the largest value plus a half would round up to 1, whose logarithm is 0.
-    uniform = (_shift(bits, 9, 32).float() + 0.5) * 2.0**-23
-    return uniform.log_().neg_()
+    # The winners' noise is small, and there float32 is fine enough for the unlikeliest tokens to win
+    # as seldom as they should.
+    uniform = (_shift(bits, 1, 32).float() + 0.5) * 2.0**-31
+    # What rounds up to 1 would be infinite, and a token that is alone could not win any more.
+    return uniform.clamp_(max=1 - 2.0**-24).neg_().log1p_().neg_()
 
 
 def _mix64(x: Tensor) -> Tensor:
