@@ -35,7 +35,7 @@ def test_the_caller_may_change_what_it_got() -> None:
 
 
 def test_a_seed_means_the_same_in_every_version() -> None:
-    expected = torch.tensor([[1.3630, 2.0177, 0.9841, 0.5324], [2.0277, 0.7161, 0.6647, 1.3168]])
+    expected = torch.tensor([[0.2956, 0.1427, 0.4680, 0.8848], [0.1411, 0.6707, 0.7224, 0.3119]])
     assert torch.allclose(noise([0, -1], [0, 1000], 4), expected, atol=1e-4)
 
 
@@ -86,14 +86,14 @@ def test_every_token_wins_a_fair_race_equally_often(vocab: int) -> None:
 
 
 def test_noise_is_positive_and_finite_where_the_random_bits_are_extreme() -> None:
-    # For these seeds, positions and tokens the 24 highest random bits are all ones.
+    # For these positions and tokens of seed 7 the 24 highest random bits are all ones, or all zeros.
     for position, token in ((250, 38423), (733, 5777), (2401, 33537)):
-        value = noise([7], [position], 49152)[0, token].item()
-        assert 0 < value < 1e-6
+        assert 16 < noise([7], [position], 49152)[0, token].item() < 17
+    for position, token in ((1058, 14059), (235, 23082)):
+        assert 0 < noise([7], [position], 49152)[0, token].item() < 1e-8
     many = noise([7] * 100, list(range(100)), 49152)
-    assert torch.isfinite(many).all()
     assert (many > 0).all()
-    assert torch.isfinite(many.log()).all()
+    assert torch.isfinite(many).all()
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])

@@ -142,13 +142,31 @@ def test_choices_of_one_request_are_drawn_independently() -> None:
     assert_frequencies(tokens(logits, choices), intended(logits, choices[0].params))
 
 
-def test_a_token_of_vanishing_probability_is_not_drawn_by_an_extreme_of_the_noise() -> None:
+# Positions and tokens at which the noise of seed 7 has its largest and its smallest values.
+LARGEST_NOISE = ((250, 38423), (733, 5777), (2401, 33537))
+SMALLEST_NOISE = ((1058, 14059), (235, 23082))
+
+
+def test_no_extreme_of_the_noise_lets_a_token_of_vanishing_probability_win() -> None:
     logits = torch.zeros(1, 49152)
     logits[0, 5] = 60.0
-    # At these positions the noise of seed 7 has its smallest possible values.
-    rows = [row(seed=7, prompt=(0,) * position) for position in (250, 733, 2401)]
-    assert tokens(logits, rows) == [5, 5, 5]
-    assert tokens(logits, [replace(r, params=replace(r.params, top_k=1)) for r in rows]) == [5, 5, 5]
+    rows = [row(seed=7, prompt=(0,) * position) for position, _ in LARGEST_NOISE + SMALLEST_NOISE]
+    assert set(tokens(logits, rows)) == {5}
+    assert set(tokens(logits, [replace(r, params=replace(r.params, top_k=1)) for r in rows])) == {5}
+
+
+def test_no_extreme_of_the_noise_keeps_a_lone_token_from_winning() -> None:
+    for position, token in LARGEST_NOISE + SMALLEST_NOISE:
+        logits = torch.full((1, 49152), -INF)
+        logits[0, token] = 0.0
+        assert tokens(logits, [row(seed=7, prompt=(0,) * position)]) == [token]
+
+
+def test_a_token_of_one_in_a_hundred_million_wins_when_its_turn_comes() -> None:
+    logits = torch.full((1, 49152), math.log(1e-8))
+    logits[0, 5] = 0.0
+    for position, token in SMALLEST_NOISE:
+        assert tokens(logits, [row(seed=7, prompt=(0,) * position)]) == [token]
 
 
 # ---------------------------------------------------------------- independence of the batch
