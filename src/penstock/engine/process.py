@@ -98,6 +98,7 @@ class EngineClient:
         self._open_choices = 0
         self._max_open = 0
         self._failure: PenstockError | None = None
+        self._failed = asyncio.Event()
         self._draining = False
         self._receiver: asyncio.Task[None] | None = None
         self._loaded: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
@@ -146,6 +147,12 @@ class EngineClient:
     @property
     def failure(self) -> PenstockError | None:
         """Why the engine is gone, if it is."""
+        return self._failure
+
+    async def failed(self) -> PenstockError:
+        """Wait until the engine is gone, and say why."""
+        await self._failed.wait()
+        assert self._failure is not None
         return self._failure
 
     @property
@@ -282,6 +289,7 @@ class EngineClient:
         if self._failure is not None:
             return
         self._failure = error
+        self._failed.set()
         if not self._loaded.done():
             self._loaded.set_exception(error)
         for stream in self._streams.values():

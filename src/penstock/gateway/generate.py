@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from penstock.engine.request import Request, SamplingParams, TokenEvent
 from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
-from penstock.gateway.choice import Choice
+from penstock.gateway.choice import SentChoice
 from penstock.gateway.generation import Generation
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
@@ -142,7 +142,7 @@ class _Answer:
         self._usage.prompt = sum(map(len, prompts))
         # Of several prompts the choices are numbered on: those of the first, then of the second.
         self._choices = [
-            Choice(index, gateway.model.tokenizer, params, gateway.metrics, arrived)
+            SentChoice(index, gateway.model.tokenizer, params, gateway.metrics, arrived)
             for index in range(params.n * len(prompts))
         ]
         self._open = len(self._choices)
@@ -194,7 +194,7 @@ class _Answer:
             self._usage.completion += choice.tokens - before
             if delta.finish_reason is not None:
                 self._open -= 1
-                if event.finish_reason is None:
+                if choice.cut:
                     self._generation.cancel_choice(position, event.index)
             deltas.append(delta)
         return deltas

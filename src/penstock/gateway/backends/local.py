@@ -8,12 +8,11 @@ import time
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.process import EngineClient, EventStream
 from penstock.engine.request import EngineStats, Request
-from penstock.errors import EngineUnavailableError, PenstockError
+from penstock.errors import PenstockError
 
 MAX_HEARTBEAT_AGE = 5.0  # seconds
 # An idle engine proves itself with a token, but readiness checks must not keep it busy.
 PROBE_INTERVAL = 10.0  # seconds
-_LIVENESS_POLL = 0.1  # seconds
 
 
 class LocalBackend:
@@ -37,8 +36,6 @@ class LocalBackend:
 
     @property
     def failure(self) -> PenstockError | None:
-        if self._client.failure is None and not self._client.alive:
-            return EngineUnavailableError("The engine process has ended.")
         return self._client.failure
 
     def submit(self, request: Request) -> EventStream:
@@ -66,9 +63,7 @@ class LocalBackend:
         return None
 
     async def failed(self) -> PenstockError:
-        while (failure := self.failure) is None:  # noqa: ASYNC110 - the client has nothing to wait for
-            await asyncio.sleep(_LIVENESS_POLL)
-        return failure
+        return await self._client.failed()
 
     async def shutdown(self, drain_seconds: float) -> None:
         await self._client.shutdown(drain_seconds)
