@@ -1,0 +1,190 @@
+"""A scheduler with a pretended device and model, driven step by step.
+
+The model's next token is a function of everything before it, read back through the block table. So a
+wrong block, a lost copy or a stale table shows in the tokens, and `reference` says what they must be.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence as Many
+
+from penstock.engine.memory.manager import KVMemory
+from penstock.engine.request import Request, SamplingParams
+from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
+from penstock.engine.schedule.sequence import Sequence
+from tests.engine.memory.device import Device
+
+VOCAB = 50
+STEP_SECONDS = 0.01
+
+
+def next_token(tokens: Many[int], index: int) -> int:
+    """What the model of this test says after `tokens`; choices differ as if by their seeds."""
+    return zlib.crc32(repr((index, list(tokens))).encode()) % VOCAB
+
+
+def reference(request: Request, index: int = 0, *, max_model_len: int = 10**9) -> list[int]:
+    """The output of one choice, computed with no scheduler at all."""
+    params, output = request.params, list[int]()
+    while True:
+        token = next_token([*request.prompt, *output], index)
+        output.append(token)
+        ends = token in params.stop_token_ids or (not params.ignore_eos and token in request.eos_token_ids)
+        if ends and len(output) >= params.min_tokens:
+            return output
+        if len(output) == params.max_tokens or len(request.prompt) + len(output) >= max_model_len:
+            return output
+
+
+class Machine:
+    """`submit`, `step`, `run`; checks every invariant it can at every step."""
+
+    def __init__(
+        self,
+        *,
+        blocks: int = 64,
+        block_size: int = 4,
+        prefix_caching: bool = True,
+        max_running: int = 4,
+        max_waiting: int = 100,
+        max_step_tokens: int = 16,
+        max_model_len: int = 200,
+        arrival_window: float = 0.0,
+        ageing_seconds: float = 10.0,
+    ) -> None:
+        max_model_len = min(max_model_len, blocks * block_size)
+        self.limits = Limits(
+            max_running, max_waiting, max_step_tokens, max_model_len, arrival_window, ageing_seconds
+        )
+        self.memory = KVMemory(blocks, block_size, prefix_caching=prefix_caching)
+        self.scheduler = Scheduler(self.limits, self.memory)
+        self.device = Device(blocks, block_size)
+        self.now = 100.0
+        self.requests: dict[str, Request] = {}
+        self.outputs: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        self.ends: dict[tuple[str, int], str] = {}
+        self.preempted: list[str] = []  # request ids, in the order in which they were put back
+        self.computed: Counter[str] = Counter()  # tokens computed for each request
+        self.plans: list[StepPlan] = []
+
+    def submit(
+        self,
+        name: str,
+        prompt: int | list[int],
+        *,
+        priority: int = 0,
+        salt: str = "",
+        eos: tuple[int, ...] = (),
+        **params: object,
+    ) -> Request:
+        """A prompt given as a number is that many tokens, different for every name."""
+        if isinstance(prompt, int):
+            prompt = [zlib.crc32(f"{name} {at}".encode()) % VOCAB for at in range(prompt)]
+        request = Request(
+            id=name,
+            prompt=prompt,
+            params=SamplingParams(**params),
+            eos_token_ids=eos,
+            priority=priority,
+            salt=salt,
+        )
+        self.scheduler.submit(request, self.now)
+        self.requests[name] = request
+        return request
+
+    def cancel(self, name: str, index: int | None = None) -> None:
+        for sequence in self.scheduler.cancel(name, index):
+            self._end(sequence, "cancelled")
+        self.scheduler.check()
+
+    def step(self) -> StepPlan:
+        """One step of the engine, as `core.py` and `run/runner.py` do it."""
+        running = {s.request.id for s in self.scheduler.running}
+        plan = self.scheduler.schedule(self.now)
+        self.preempted += sorted(running - {s.request.id for s in self.scheduler.running})
+        self.plans.append(plan)
+        self.scheduler.check()
+        self._check_plan(plan)
+        self._execute(plan)
+        sampled = [
+            next_token(grant.sequence.tokens, grant.sequence.index) for grant in plan.grants if grant.samples
+        ]
+        for sequence in self.scheduler.complete(plan, sampled):
+            self.outputs[sequence.request.id, sequence.index].append(sequence.tokens[-1])
+            if sequence.finish_reason is not None:
+                self._end(sequence, sequence.finish_reason)
+        self.scheduler.check()
+        for sequence in self.scheduler.running:
+            self.device.read(sequence.table, sequence.tokens, sequence.computed)
+        self.now += STEP_SECONDS
+        return plan
+
+    def run(self, steps: int = 10_000) -> None:
+        """Until nothing is left to do; every output must be the reference's."""
+        for _ in range(steps):
+            if not self.scheduler.has_work:
+                break
+            self.step()
+        assert not self.scheduler.has_work, "the work was never done"
+        assert self.memory.available == self.memory.num_blocks, "blocks were lost"
+        self.check_outputs()
+
+    def check_outputs(self) -> None:
+        for name, request in self.requests.items():
+            for index in range(request.params.n):
+                expected = reference(request, index, max_model_len=self.limits.max_model_len)
+                found = self.outputs[name, index]
+                if self.ends.get((name, index)) == "cancelled":
+                    expected = expected[: len(found)]
+                assert found == expected, f"choice {index} of {name}"
+                assert (name, index) in self.ends
+
+    def granted(self, plan: StepPlan) -> dict[str, int]:
+        """Tokens that each request got in a step."""
+        counts: Counter[str] = Counter()
+        for grant in plan.grants:
+            counts[grant.sequence.request.id] += grant.count
+        return dict(counts)
+
+    @property
+    def running(self) -> list[str]:
+        return [s.request.id for s in self.scheduler.running]
+
+    @property
+    def waiting(self) -> list[str]:
+        return [s.request.id for s in self.scheduler.waiting]
+
+    def sequence(self, name: str, index: int = 0) -> Sequence:
+        everyone = [*self.scheduler.running, *self.scheduler.waiting]
+        return next(s for s in everyone if s.request.id == name and s.index == index)
+
+    def _end(self, sequence: Sequence, reason: str) -> None:
+        key = (sequence.request.id, sequence.index)
+        assert key not in self.ends, f"{key} ended twice"
+        self.ends[key] = reason
+
+    def _check_plan(self, plan: StepPlan) -> None:
+        assert plan.num_tokens <= self.limits.max_step_tokens, "the budget was passed"
+        assert len({id(grant.sequence) for grant in plan.grants}) == len(plan.grants)
+        granted = {id(grant.sequence) for grant in plan.grants}
+        assert all(id(sequence) in granted for sequence in plan.admitted), "admitted for nothing"
+        assert all(grant.count > 0 and grant.start == grant.sequence.computed for grant in plan.grants)
+        assert all(grant.sequence.running for grant in plan.grants)
+        if self.scheduler.has_work and plan.wake_at is None:
+            assert plan.grants, "there is work and nothing was granted"
+
+    def _execute(self, plan: StepPlan) -> None:
+        self.device.copy(plan.copies)
+        for sequence in plan.admitted:
+            self.device.forget(sequence.slot)
+        for grant in plan.grants:
+            self.device.update(grant.sequence.slot, grant.sequence.table)
+        # A layer writes the keys and values of every row before any row looks at them.
+        for grant in plan.grants:
+            sequence = grant.sequence
+            self.device.write(sequence.slot, sequence.tokens, grant.start, grant.start + grant.count)
+            self.computed[sequence.request.id] += grant.count
+        for grant in plan.grants:
+            self.device.read(grant.sequence.table, grant.sequence.tokens, grant.start + grant.count)
