@@ -142,7 +142,12 @@ def test_a_bug_is_not_dressed_up_as_a_mistake(monkeypatch: pytest.MonkeyPatch) -
 
 def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("penstock.gateway.server.run", lambda settings: os.kill(os.getpid(), signal.SIGINT))
-    assert run(["serve"]) == 130
+    # A shell starts background jobs with the signal ignored.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run(["serve"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, former)
     assert capsys.readouterr().err == ""
 
 
