@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from penstock.engine.run.sizing import choose_device, size_engine
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
 from penstock.engine.schedule.sequence import Sequence
 from penstock.errors import InvalidRequestError
+
+logger = logging.getLogger("penstock.engine")
 
 # A device that fails this many steps in a row will not recover by itself.
 MAX_FAILED_STEPS = 3
@@ -131,6 +134,8 @@ class EngineCore:
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
+        # For the log only: what a device says of itself is not for clients.
+        logger.error("A step failed.", exc_info=error)
         self._failed_steps += 1
         if self._failed_steps >= MAX_FAILED_STEPS:
             raise error

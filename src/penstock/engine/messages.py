@@ -11,13 +11,15 @@ import msgspec
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.errors import InvalidRequestError
 
 MAX_FRAME = 64 << 20  # bytes; a longer one is a broken peer
 _LENGTH = struct.Struct("<I")
 
 
 class Submit(msgspec.Struct, tag=True, frozen=True):
-    request: Request
+    request_id: str
+    request: msgspec.Raw  # a Request, decoded apart so that a bad one can be refused by its id
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):
@@ -63,6 +65,19 @@ ToEngine = Submit | Cancel | Drain
 FromEngine = Loaded | Failed | Refused | Progress
 
 _encoder = msgspec.msgpack.Encoder()
+_request_decoder = msgspec.msgpack.Decoder(Request)
+
+
+def submit(request: Request) -> Submit:
+    return Submit(request.id, msgspec.Raw(_encoder.encode(request)))
+
+
+def submitted(message: Submit) -> Request:
+    """The request, or InvalidRequestError if a field is not of its type."""
+    try:
+        return _request_decoder.decode(message.request)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"The request cannot be read: {error}.") from None
 
 
 def frame(message: ToEngine | FromEngine) -> bytes:

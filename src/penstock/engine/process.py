@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import socket
 import sys
 import time
@@ -22,12 +23,13 @@ from penstock.engine.messages import (
     Loaded,
     Progress,
     Refused,
-    Submit,
     ToEngine,
     frame,
+    submit,
 )
 from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, SamplingParams, TokenEvent
 from penstock.errors import (
+    ConfigError,
     EngineUnavailableError,
     InvalidRequestError,
     ModelError,
@@ -64,6 +66,7 @@ class EventStream:
             raise StopAsyncIteration
         event = await self.events.get()
         if isinstance(event, PenstockError):
+            self._open_choices = 0
             raise _fresh(event)
         if event.finish_reason is not None:
             self._open_choices -= 1
@@ -110,15 +113,22 @@ class EngineClient:
     @classmethod
     async def start(cls, config: EngineConfig) -> EngineClient:
         """Returns once the model is loaded and has generated a token; else raises the engine's own error."""
+        try:
+            options = msgspec.json.encode(config).decode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"The model's path {config.model!r} is not text; rename it.") from None
         ours, theirs = socket.socketpair()
-        options = msgspec.json.encode(config).decode()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
-                sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), options,
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
+                    sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), options,
+                    pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+        except BaseException:
+            writer.close()
+            raise
         client = cls(process, reader, writer)
         client._max_open = config.max_waiting
         client._receiver = asyncio.create_task(client._receive())
@@ -186,7 +196,7 @@ class EngineClient:
                 f"and {choices} more would pass the limit of {self._max_open}."
             )
         try:
-            message = frame(Submit(request))
+            message = frame(submit(request))
         except (OverflowError, UnicodeError, TypeError) as error:
             raise InvalidRequestError(f"The request cannot be sent to the engine: {error}.") from None
         stream = EventStream(self, request)
@@ -307,4 +317,4 @@ def _error(kind: str, text: str, param: str | None) -> PenstockError:
 
 def _fresh(error: PenstockError) -> PenstockError:
     """Raised again and again, one error object would gather the frames of everybody it was raised to."""
-    return error.with_traceback(None)
+    return copy.copy(error)

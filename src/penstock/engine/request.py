@@ -165,7 +165,7 @@ class EngineStats:
 
 def _integer(name: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidRequestError(f"{name} must be an integer, got {value!r}.", param=name)
+        raise InvalidRequestError(f"{name} must be an integer, got {_shown(value)}.", param=name)
     if not low <= value <= high:
         limits = f"at least {low}" if value < low else f"at most {high}"
         raise InvalidRequestError(f"{name} must be {limits}, got {_shown(value)}.", param=name)
@@ -173,7 +173,7 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
 
 def _number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidRequestError(f"{name} must be a number, got {value!r}.", param=name)
+        raise InvalidRequestError(f"{name} must be a number, got {_shown(value)}.", param=name)
     inside = (low < value <= high) if low_open else (low <= value <= high)
     if not inside or math.isnan(value):
         opening = f"above {low:g} and at most {high:g}" if low_open else f"between {low:g} and {high:g}"
@@ -181,5 +181,8 @@ def _number(name: str, value: object, low: float, high: float, *, low_open: bool
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 40 else text[:37] + "..."

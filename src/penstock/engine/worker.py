@@ -27,9 +27,10 @@ from penstock.engine.messages import (
     Submit,
     ToEngine,
     frame,
+    submitted,
 )
 from penstock.engine.request import Request, SamplingParams, TokenEvent
-from penstock.errors import InvalidRequestError, PenstockError
+from penstock.errors import InvalidRequestError, ModelError, PenstockError
 
 IDLE_BEAT = 1.0  # seconds between heartbeats when there is nothing to do
 _decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -73,19 +74,19 @@ class Worker:
 
     def _handle(self, message: ToEngine) -> None:
         match message:
-            case Submit(request):
-                self._submit(request)
+            case Submit():
+                self._submit(message)
             case Cancel(request_id, index):
                 self._emit(self._core.cancel(request_id, index))
             case Drain(seconds):
                 self._deadline = time.monotonic() + seconds
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, message: Submit) -> None:
         try:
-            self._core.submit(request)
+            self._core.submit(submitted(message))
         except PenstockError as error:
             param = error.param if isinstance(error, InvalidRequestError) else None
-            self._send(Refused(request.id, type(error).__name__, str(error), param))
+            self._send(Refused(message.request_id, type(error).__name__, str(error), param))
 
     def _draining_is_over(self) -> bool:
         if self._deadline is None:
@@ -100,7 +101,9 @@ def warm_up(core: EngineCore) -> None:
     """Generate a token: only an engine that really does is worth calling loaded."""
     core.submit(Request(id="warm-up", prompt=[0], params=SamplingParams(max_tokens=1, temperature=0.0)))
     while core.has_work:
-        core.step()
+        for event in core.step():
+            if event.finish_reason == "error":
+                raise ModelError(f"The model does not generate: {event.error}")
 
 
 def _send(connection: socket.socket, message: FromEngine) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.memory.manager import BlockTable, KVMemory
+from penstock.engine.memory.manager import BlockTable, KnownPrefix, KVMemory
 
 SIZE = 4
+RANK = (1.0, 1)  # of whoever computes
 PROMPT = list(range(10))  # two full blocks and half of one
 
 
 def computed_table(memory: KVMemory, tokens: list[int], salt: str = "") -> BlockTable:
     """A table whose tokens are all computed and published."""
     table = memory.new_table(salt)
-    start = memory.adopt_prefix(table, tokens)
+    start = memory.adopt_prefix(table, tokens, RANK)
     assert memory.can_grow(table, start, len(tokens))
     memory.grow(table, start, len(tokens))
     memory.commit(table, tokens, len(tokens))
@@ -46,7 +47,7 @@ def test_full_blocks_of_a_finished_sequence_are_reused() -> None:
     memory.release(first)
     assert (memory.num_free, memory.num_cached) == (6, 2)
     again = memory.new_table("")
-    assert memory.adopt_prefix(again, PROMPT) == 8
+    assert memory.adopt_prefix(again, PROMPT, RANK) == 8
     assert again.blocks == blocks[:2]
     assert memory.num_cached == 0
 
@@ -55,7 +56,7 @@ def test_full_blocks_of_a_running_sequence_are_shared() -> None:
     memory = KVMemory(8, SIZE)
     first = computed_table(memory, PROMPT)
     second = memory.new_table("")
-    assert memory.adopt_prefix(second, PROMPT) == 8
+    assert memory.adopt_prefix(second, PROMPT, RANK) == 8
     assert second.blocks == first.blocks[:2]
     memory.release(first)
     memory.check([second])
@@ -66,59 +67,59 @@ def test_the_last_token_is_always_left_to_compute() -> None:
     memory = KVMemory(8, SIZE)
     memory.release(computed_table(memory, list(range(8))))
     table = memory.new_table("")
-    assert memory.peek(table, list(range(8)))[0] == 1
-    assert memory.adopt_prefix(table, list(range(8))) == 4
+    assert memory.peek(table, list(range(8))).blocks == 1
+    assert memory.adopt_prefix(table, list(range(8)), RANK) == 4
 
 
 def test_a_half_filled_block_is_nobody_elses() -> None:
     memory = KVMemory(8, SIZE)
     memory.release(computed_table(memory, PROMPT[:3]))
     assert memory.num_cached == 0
-    assert memory.adopt_prefix(memory.new_table(""), PROMPT) == 0
+    assert memory.adopt_prefix(memory.new_table(""), PROMPT, RANK) == 0
 
 
 def test_tenants_share_nothing() -> None:
     memory = KVMemory(8, SIZE)
     memory.release(computed_table(memory, PROMPT, "acme"))
     other = memory.new_table("umbrella")
-    assert memory.peek(other, PROMPT) == (0, 0, False)
-    assert memory.adopt_prefix(other, PROMPT) == 0
+    assert memory.peek(other, PROMPT) == KnownPrefix(0, 0, None)
+    assert memory.adopt_prefix(other, PROMPT, RANK) == 0
 
 
 def test_without_prefix_caching_nothing_is_kept() -> None:
     memory = KVMemory(8, SIZE, prefix_caching=False)
     memory.release(computed_table(memory, PROMPT))
     assert (memory.num_free, memory.num_cached) == (8, 0)
-    assert memory.peek(memory.new_table(""), PROMPT) == (0, 0, False)
+    assert memory.peek(memory.new_table(""), PROMPT) == KnownPrefix(0, 0, None)
 
 
 def test_a_block_that_somebody_computes_is_coming_until_it_is_there() -> None:
     memory = KVMemory(8, SIZE)
     first, second = memory.new_table(""), memory.new_table("")
-    memory.adopt_prefix(first, PROMPT)
-    assert memory.peek(second, PROMPT) == (0, 0, True)
+    memory.adopt_prefix(first, PROMPT, RANK)
+    assert memory.peek(second, PROMPT) == KnownPrefix(0, 0, RANK)
     memory.grow(first, 0, 4)
     memory.commit(first, PROMPT, 4)
-    assert memory.peek(second, PROMPT) == (1, 0, True)
+    assert memory.peek(second, PROMPT) == KnownPrefix(1, 0, RANK)
     memory.grow(first, 4, 10)
     memory.commit(first, PROMPT, 10)
-    assert memory.peek(second, PROMPT) == (2, 0, False)
+    assert memory.peek(second, PROMPT) == KnownPrefix(2, 0, None)
 
 
 def test_a_block_is_not_coming_once_its_computer_has_gone() -> None:
     memory = KVMemory(8, SIZE)
     first, second = memory.new_table(""), memory.new_table("")
-    memory.adopt_prefix(first, PROMPT)
+    memory.adopt_prefix(first, PROMPT, RANK)
     memory.release(first)
-    assert memory.peek(second, PROMPT) == (0, 0, False)
+    assert memory.peek(second, PROMPT) == KnownPrefix(0, 0, None)
 
 
 def test_only_the_part_in_common_is_awaited() -> None:
     memory = KVMemory(8, SIZE)
     first, second = memory.new_table(""), memory.new_table("")
-    memory.adopt_prefix(first, PROMPT)
-    assert not memory.peek(second, [9, *PROMPT])[2]
-    assert not memory.peek(second, PROMPT[:3])[2], "too short to share anything"
+    memory.adopt_prefix(first, PROMPT, RANK)
+    assert memory.peek(second, [9, *PROMPT]).coming is None
+    assert memory.peek(second, PROMPT[:3]).coming is None, "too short to share anything"
 
 
 def test_of_two_that_computed_the_same_block_one_copy_is_kept() -> None:
@@ -195,11 +196,11 @@ def test_the_prefix_used_longest_ago_is_evicted_first_and_from_its_end() -> None
     assert memory.num_free == 2
     table = memory.new_table("x")
     memory.grow(table, 0, 6)  # one more than is free
-    assert memory.peek(memory.new_table(""), [*young, 0])[0] == 1, "its second block went"
-    assert memory.peek(memory.new_table(""), [*old, 0])[0] == 2
+    assert memory.peek(memory.new_table(""), [*young, 0]).blocks == 1, "its second block went"
+    assert memory.peek(memory.new_table(""), [*old, 0]).blocks == 2
     memory.grow(table, 6, 8)
-    assert memory.peek(memory.new_table(""), [*young, 0])[0] == 0
-    assert memory.peek(memory.new_table(""), [*old, 0])[0] == 2
+    assert memory.peek(memory.new_table(""), [*young, 0]).blocks == 0
+    assert memory.peek(memory.new_table(""), [*old, 0]).blocks == 2
 
 
 def test_blocks_in_use_survive_any_pressure() -> None:
@@ -229,3 +230,21 @@ def test_the_check_notices_holders_that_do_not_add_up(lost: str) -> None:
     tables = [first] if lost == "table" else [first, second, second]
     with pytest.raises(AssertionError):
         memory.check(tables)
+
+
+def test_what_a_broken_sequence_computed_is_forgotten() -> None:
+    memory = KVMemory(8, SIZE)
+    table = computed_table(memory, PROMPT)
+    memory.release(table, keep=False)
+    assert memory.num_free == 8
+    assert memory.peek(memory.new_table(""), PROMPT).blocks == 0
+
+
+def test_forgetting_spares_what_others_hold_or_build_on() -> None:
+    memory = KVMemory(8, SIZE)
+    broken = computed_table(memory, PROMPT)
+    other = computed_table(memory, [*PROMPT[:4], 7, 7, 7, 7, 7])
+    memory.release(broken, keep=False)
+    memory.check([other])
+    assert memory.peek(memory.new_table(""), [*PROMPT[:4], 7, 7, 7, 7, 7]).blocks == 2
+    assert memory.peek(memory.new_table(""), PROMPT).blocks == 1

@@ -103,21 +103,23 @@ class MemoryWorld:
             self.check()
         assert self.memory.available == self.memory.num_blocks
         for sequence in self.paused:
-            assert not self.memory.peek(sequence.table, sequence.tokens)[2], "nobody is there to wait for"
+            assert self.memory.peek(sequence.table, sequence.tokens).coming is None, (
+                "somebody is awaited"
+            )
 
     def _admit(self, sequence: Live) -> None:
         memory, model = self.memory, self.model
         matching = model.matching(sequence.salt, sequence.tokens)
-        known, idle, coming = memory.peek(sequence.table, sequence.tokens)
-        assert known == len(matching)
-        assert idle == sum(1 for cell in matching if not cell.holders)
-        if coming:
-            awaited = sequence.tokens[: (known + 1) * memory.block_size]
+        prefix = memory.peek(sequence.table, sequence.tokens)
+        assert prefix.blocks == len(matching)
+        assert prefix.idle == sum(1 for cell in matching if not cell.holders)
+        if prefix.coming is not None:
+            awaited = sequence.tokens[: (prefix.blocks + 1) * memory.block_size]
             assert any(
                 other.salt == sequence.salt and other.tokens[: len(awaited)] == awaited for other in self.live
             ), "a block is awaited that nobody computes"
         model.adopt(sequence.twin, sequence.tokens)
-        sequence.computed = memory.adopt_prefix(sequence.table, sequence.tokens)
+        sequence.computed = memory.adopt_prefix(sequence.table, sequence.tokens, (0.0, 0))
         assert sequence.computed == len(matching) * memory.block_size
         assert sequence.computed < len(sequence.tokens)
         self.live.append(sequence)

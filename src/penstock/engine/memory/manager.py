@@ -26,6 +26,15 @@ class BlockTable:
     announced: list[bytes] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownPrefix:
+    """How much of a token list need not be computed."""
+
+    blocks: int  # known from the start on
+    idle: int  # of those, held by nobody now
+    coming: tuple[float, int] | None  # rank of the sequence that is about to compute the next one
+
+
 class KVMemory:
     """Every block is free, idle in the prefix tree, or held by at least one table."""
 
@@ -34,8 +43,8 @@ class KVMemory:
         self.prefix_caching = prefix_caching
         self._pool = BlockPool(num_blocks)
         self._tree = PrefixTree()
-        # Prefix blocks that a running sequence is about to compute.
-        self._coming: set[bytes] = set()
+        # Prefix blocks that a running sequence is about to compute, and its rank.
+        self._coming: dict[bytes, tuple[float, int]] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -60,21 +69,18 @@ class KVMemory:
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
 
-    def peek(self, table: BlockTable, tokens: list[int]) -> tuple[int, int, bool]:
-        """(known prefix blocks, how many of those are idle, whether the next one is coming).
-
-        The last token is always left to compute: its logits are needed.
-        """
+    def peek(self, table: BlockTable, tokens: list[int]) -> KnownPrefix:
+        """What is known of `tokens`. The last one is always left to compute: its logits are needed."""
         if not self.prefix_caching:
-            return 0, 0, False
+            return KnownPrefix(0, 0, None)
         limit = (len(tokens) - 1) // self.block_size
         digests = table.chain.extend(tokens)
         found = self._tree.match(digests, limit)
         idle = sum(1 for node in found if not self._pool.holders(node.block))
-        coming = len(found) < limit and digests[len(found)] in self._coming
-        return len(found), idle, coming
+        coming = self._coming.get(digests[len(found)]) if len(found) < limit else None
+        return KnownPrefix(len(found), idle, coming)
 
-    def adopt_prefix(self, table: BlockTable, tokens: list[int]) -> int:
+    def adopt_prefix(self, table: BlockTable, tokens: list[int], rank: tuple[float, int]) -> int:
         """Fill an empty table with the known prefix of `tokens`, announce the blocks that the
         sequence will compute, and return how many tokens need no computing."""
         if not self.prefix_caching:
@@ -89,7 +95,7 @@ class KVMemory:
         table.committed = len(found)
         table.changed_from = 0
         table.announced = [digest for digest in digests[len(found) :] if digest not in self._coming]
-        self._coming.update(table.announced)
+        self._coming.update(dict.fromkeys(table.announced, rank))
         return len(found) * self.block_size
 
     def can_grow(self, table: BlockTable, start: int, tokens: int) -> bool:
@@ -151,15 +157,19 @@ class KVMemory:
                 table.blocks[index] = known.block
                 table.changed_from = min(table.changed_from, index)
                 self._drop(block)
-            self._coming.discard(digest)
+            self._coming.pop(digest, None)
         table.committed = full
 
-    def release(self, table: BlockTable) -> None:
-        """Give up every block; the table is empty afterwards. Full blocks stay findable."""
-        self._coming.difference_update(table.announced)
+    def release(self, table: BlockTable, *, keep: bool = True) -> None:
+        """Give up every block; the table is empty afterwards.
+
+        Full blocks stay findable, unless `keep` is false and nobody else holds them.
+        """
+        for digest in table.announced:
+            self._coming.pop(digest, None)
         table.announced = []
         for block in reversed(table.blocks):
-            self._drop(block)
+            self._drop(block, keep=keep)
         table.blocks = []
         table.committed = 0
         table.changed_from = 0
@@ -169,10 +179,10 @@ class KVMemory:
             self._pool.reclaim(self._tree.evict())
         return self._pool.take()
 
-    def _drop(self, block: int) -> None:
+    def _drop(self, block: int, *, keep: bool = True) -> None:
         if self._pool.drop(block):
             return
-        if self._tree.holds(block):
+        if self._tree.holds(block) and (keep or not self._tree.forget(block)):
             self._tree.park(block)
         else:
             self._pool.reclaim(block)

@@ -73,15 +73,22 @@ class PrefixTree:
     def evict(self) -> int:
         """Forget the least recently used idle node; returns its block."""
         _, node = self._idle.popitem(last=False)
-        if node.children:
+        if not self.forget(node.block):
             raise AssertionError(
                 f"block {node.block} would be evicted before the {node.children} that follow it"
             )
+        return node.block
+
+    def forget(self, block: int) -> bool:
+        """Take the node of `block` out, unless others follow it."""
+        node = self._by_block[block]
+        if node.children:
+            return False
         del self._nodes[node.digest]
-        del self._by_block[node.block]
+        del self._by_block[block]
         if node.parent is not None:
             node.parent.children -= 1
-        return node.block
+        return True
 
     def idle_blocks(self) -> list[int]:
         return [node.block for node in self._idle.values()]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.request import Request
 from penstock.engine.schedule.sequence import Sequence
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
+
+LAST_RANK = (inf, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +136,18 @@ class Scheduler:
         step = _Step(self.limits.max_step_tokens)
         decodes = [s for s in self.running if s.remaining == 1]
         chunks = [s for s in self.running if s.remaining > 1]
-        for sequence in decodes + chunks:
+        for sequence in decodes:
             if sequence.running and step.budget:
                 self._advance(sequence, step)
         wake_at = self._window_end(now)
-        if wake_at is None and not step.preempted:
-            self._admit(step)
+        for sequence in chunks:
+            if wake_at is None:
+                # A prompt under way gives way to arrivals that come before it in rank.
+                self._admit(step, before=sequence.rank)
+            if sequence.running and step.budget:
+                self._advance(sequence, step)
+        if wake_at is None:
+            self._admit(step, before=LAST_RANK)
         plan = StepPlan(list(step.grants.values()), step.admitted, step.copies)
         if not plan.grants:
             plan.wake_at = wake_at
@@ -193,11 +202,16 @@ class Scheduler:
         step.grant(sequence, count, self.memory.grow(sequence.table, start, end))
         return True
 
-    def _admit(self, step: _Step) -> None:
-        """Start waiting sequences in order while slots, memory and budget last."""
+    def _admit(self, step: _Step, before: tuple[float, int]) -> None:
+        """Start waiting sequences in order, up to a rank, while slots, memory and budget last.
+
+        Once somebody was preempted nobody is started any more: whoever was put back would be next.
+        """
         position = 0
-        while position < len(self.waiting) and step.budget:
+        while position < len(self.waiting) and step.budget and not step.preempted:
             sequence = self.waiting[position]
+            if sequence.rank > before:
+                break
             if self._should_wait(sequence):
                 position += 1
                 continue
@@ -207,15 +221,16 @@ class Scheduler:
             self.waiting.remove(sequence)
             self._place(sequence, step)
             self._advance(sequence, step)
-            if step.preempted:
-                # The queue changed behind us: whoever was put back must not be started again.
-                break
 
     def _should_wait(self, sequence: Sequence) -> bool:
         """Whether what this sequence needs is being computed by another one right now."""
         if sequence.awaits_fork:
             return True
-        return not sequence.can_fork and self.memory.peek(sequence.table, sequence.tokens)[2]
+        if sequence.can_fork:
+            return False
+        coming = self.memory.peek(sequence.table, sequence.tokens).coming
+        # Not for somebody behind: whoever comes between the two would be served before both.
+        return coming is not None and coming < sequence.rank
 
     def _make_room(self, sequence: Sequence, step: _Step) -> bool:
         """See that a slot and memory are there, preempting sequences of lower priority if need be."""
@@ -232,9 +247,9 @@ class Scheduler:
         headroom = self._headroom if self.running else 0
         if sequence.can_fork:
             return 1 + headroom <= self.memory.available
-        known, idle, _ = self.memory.peek(sequence.table, sequence.tokens)
-        needed = self.memory.blocks_for(len(sequence.tokens)) - known
-        return needed + headroom <= self.memory.available - idle
+        prefix = self.memory.peek(sequence.table, sequence.tokens)
+        needed = self.memory.blocks_for(len(sequence.tokens)) - prefix.blocks
+        return needed + headroom <= self.memory.available - prefix.idle
 
     def _place(self, sequence: Sequence, step: _Step) -> None:
         if sequence.origin is not None and sequence.can_fork:
@@ -242,7 +257,7 @@ class Scheduler:
             sequence.computed = sequence.prompt_len - 1
             sequence.table = self.memory.fork(sequence.origin.table, sequence.computed)
         else:
-            sequence.computed = self.memory.adopt_prefix(sequence.table, sequence.tokens)
+            sequence.computed = self.memory.adopt_prefix(sequence.table, sequence.tokens, sequence.rank)
         if not sequence.admitted:
             sequence.admitted = True
             sequence.cached = sequence.computed
@@ -264,7 +279,8 @@ class Scheduler:
         self.running.remove(sequence)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1
-        self.memory.release(sequence.table)
+        # What was computed for a sequence that gave no numbers is nothing to share.
+        self.memory.release(sequence.table, keep=sequence.finish_reason != "error")
 
     def _end(self, sequence: Sequence) -> None:
         if sequence.running:
