@@ -103,9 +103,7 @@ class MemoryWorld:
             self.check()
         assert self.memory.available == self.memory.num_blocks
         for sequence in self.paused:
-            assert self.memory.peek(sequence.table, sequence.tokens).coming is None, (
-                "somebody is awaited"
-            )
+            assert self.memory.peek(sequence.table, sequence.tokens).coming is None, "somebody is awaited"
 
     def _admit(self, sequence: Live) -> None:
         memory, model = self.memory, self.model
