@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -212,6 +213,20 @@ async def test_a_bad_request_is_refused_by_its_own_error_and_harms_nobody(
     assert len(await good) == 50
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt": [1.5]}, {"prompt": ["1"]}, {"priority": 1.5}, {"salt": 5}, {"eos_token_ids": (None,)}],
+    ids=str,
+)
+async def test_a_request_of_wrong_types_is_refused_and_harms_nobody(
+    client: EngineClient, fields: dict[str, object]
+) -> None:
+    good = asyncio.create_task(tokens_of(client, request_of("good", max_tokens=50)))
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        await answers_to(client, replace(request_of("x"), **fields))
+    assert len(await good) == 50
+
+
 async def test_a_request_that_cannot_be_sent_is_refused_at_once_and_takes_no_place(
     client: EngineClient,
 ) -> None:
@@ -262,6 +277,13 @@ async def test_a_stream_that_has_ended_stays_ended(client: EngineClient) -> None
         assert [event async for event in events]
         assert [event async for event in events] == []
     assert [event async for event in events] == []
+
+
+async def test_a_stream_that_ended_with_an_error_stays_ended(client: EngineClient) -> None:
+    with client.submit(request_of("a", [999])) as events:
+        with pytest.raises(InvalidRequestError):
+            await anext(events)
+        assert [event async for event in events] == []
 
 
 async def test_it_proves_itself_with_a_token(client: EngineClient) -> None:

@@ -17,11 +17,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import torch
 import uvloop
+from safetensors.torch import load_file, save_file
 
 from penstock.engine import process
 from penstock.engine.config import EngineInfo
-from penstock.engine.messages import Cancel, Failed, FrameReader, FromEngine, Loaded, Submit, frame
+from penstock.engine.messages import Cancel, Failed, FrameReader, FromEngine, Loaded, frame, submit
 from penstock.engine.process import EngineClient, EventStream
 from penstock.errors import ConfigError, EngineUnavailableError, ModelError, PenstockError, QueueFullError
 from tests.engine.engines import answers_to, config_of, endless, request_of, save_model, tokens_of, until
@@ -62,6 +64,18 @@ async def test_a_killed_engine_is_told_to_everybody(model: Path) -> None:
             client.submit(request_of("late"))
         assert len(traceback.extract_tb(caught.value.__traceback__)) < 5, "the error gathers frames"
     await client.shutdown(1.0)
+
+
+async def test_errors_raised_to_several_do_not_share_their_traces(model: Path) -> None:
+    client = await EngineClient.start(config_of(model))
+    streams = [client.submit(endless(str(at))) for at in range(2)]
+    await client.kill()
+    first, second = [await error_of(stream) for stream in streams]
+    assert first is not second
+    assert str(first) == str(second)
+    assert first.__traceback__ is not None
+    for stream in streams:
+        stream.close()
 
 
 async def test_draining_finishes_what_was_accepted_and_takes_nothing_new(model: Path) -> None:
@@ -198,6 +212,25 @@ async def test_a_truncated_model_file_is_told_in_a_sentence(model: Path, tmp_pat
     assert "\n" not in str(caught.value)
 
 
+async def test_a_model_that_cannot_generate_does_not_start(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    weights = load_file(model / "model.safetensors")
+    save_file({name: weight * torch.nan for name, weight in weights.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"does not generate: .* not a number"):
+        await EngineClient.start(config_of(tmp_path))
+
+
+async def test_a_process_that_cannot_be_started_leaves_nothing_open(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    before = psutil.Process().num_fds()
+    for _ in range(5):
+        with pytest.raises(FileNotFoundError):
+            await EngineClient.start(config_of(model))
+    await until(lambda: psutil.Process().num_fds() <= before)
+
+
 async def test_an_option_that_the_model_cannot_meet_is_a_configuration_error(model: Path) -> None:
     with pytest.raises(ConfigError, match="max_model_len is 100000"):
         await EngineClient.start(config_of(model, max_model_len=100_000))
@@ -304,7 +337,7 @@ def messages_until_the_end(connection: socket.socket) -> list[FromEngine]:
 def test_garbage_to_the_engine_ends_it_with_a_reason(model: Path) -> None:
     started, connection = worker(model)
     with started, connection:
-        connection.sendall(frame(Submit(endless("a"))) + GARBAGE["no message"])
+        connection.sendall(frame(submit(endless("a"))) + GARBAGE["no message"])
         last = messages_until_the_end(connection)[-1]
         assert isinstance(last, Failed)
         assert last.kind == "EngineUnavailableError"

@@ -70,6 +70,14 @@ def test_values_beyond_the_limits_are_refused_by_name(name: str, value: Any) -> 
     assert len(message) < 200, "an absurd value is not repeated in full"
 
 
+@pytest.mark.parametrize("value", ["x" * 100_000, 10**5000], ids=["text", "digits"])
+@pytest.mark.parametrize("name", ["n", "temperature", "seed", "max_tokens"])
+def test_an_absurd_value_is_refused_without_repeating_it_in_full(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**{name: value})
+    assert len(str(caught.value)) < 200
+
+
 def test_the_sentence_names_the_limit_and_the_value() -> None:
     with pytest.raises(InvalidRequestError, match=r"temperature must be between 0 and 2, got 2\.5\."):
         SamplingParams(temperature=2.5)

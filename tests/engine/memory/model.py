@@ -98,8 +98,11 @@ class Model:
                 self._drop(cell)
             table.published = index + 1
 
-    def release(self, table: ModelTable) -> None:
+    def release(self, table: ModelTable, *, keep: bool = True) -> None:
         for cell in reversed(table.cells):
+            if not keep and cell.holders == 1 and cell.key is not None and not self._longer(cell.key):
+                del self.known[cell.key]
+                cell.key = None
             self._drop(cell)
         table.cells = []
         table.published = 0
@@ -111,13 +114,14 @@ class Model:
             # The one left longest ago; within one release the end of the prefix left first.
             victim = min(self.idle, key=lambda cell: cell.left)
             assert victim.key is not None
-            salt, prefix = victim.key
             del self.known[victim.key]
-            cut_off = [
-                k for s, k in self.known if s == salt and len(k) > len(prefix) and k[: len(prefix)] == prefix
-            ]
-            assert not cut_off, "an eviction orphaned a longer prefix"
+            assert not self._longer(victim.key), "an eviction orphaned a longer prefix"
         return Cell()
+
+    def _longer(self, key: tuple[str, tuple[int, ...]]) -> bool:
+        """Whether a prefix is known that goes on from this one."""
+        salt, prefix = key
+        return any(s == salt and len(k) > len(prefix) and k[: len(prefix)] == prefix for s, k in self.known)
 
     def _drop(self, cell: Cell) -> None:
         cell.holders -= 1

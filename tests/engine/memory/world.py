@@ -59,8 +59,9 @@ class MemoryWorld:
             self._admit(sequence)
 
     def leave(self, rng: Random) -> None:
+        """One in four leaves because its output was broken, and what it computed is to be forgotten."""
         if self.live:
-            self.release(rng.choice(self.live))
+            self.release(rng.choice(self.live), keep=rng.random() < 0.75)
 
     def step(self, rng: Random) -> None:
         """One plan: grants, forks and departures in any order, then the device's work."""
@@ -80,9 +81,9 @@ class MemoryWorld:
                     self.release(sequence)
         self._execute(step)
 
-    def release(self, sequence: Live) -> None:
-        self.memory.release(sequence.table)
-        self.model.release(sequence.twin)
+    def release(self, sequence: Live, *, keep: bool = True) -> None:
+        self.memory.release(sequence.table, keep=keep)
+        self.model.release(sequence.twin, keep=keep)
         assert sequence.table.blocks == []
         sequence.computed = 0
         self.device.forget(sequence.slot)

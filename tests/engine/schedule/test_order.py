@@ -61,6 +61,38 @@ def test_a_stream_of_better_requests_cannot_starve_a_worse_one() -> None:
     machine.run()
 
 
+def test_a_better_request_gets_the_budget_before_the_chunks_of_a_worse_one() -> None:
+    machine = Machine(max_running=4, max_step_tokens=8)
+    machine.submit("long", 100, max_tokens=1)
+    machine.step()
+    machine.submit("short", 2, max_tokens=20, priority=-5)
+    assert machine.granted(machine.step()) == {"short": 2, "long": 6}
+    machine.run()
+
+
+def test_an_equal_request_waits_for_the_budget_behind_the_chunks_of_an_earlier_one() -> None:
+    machine = Machine(max_running=4, max_step_tokens=8)
+    machine.submit("long", 22, max_tokens=1)
+    machine.step()
+    machine.submit("short", 2, max_tokens=20)
+    assert machine.granted(machine.step()) == {"long": 8}
+    assert machine.granted(machine.step()) == {"long": 6, "short": 2}
+    machine.run()
+
+
+def test_a_better_request_does_not_wait_for_a_prefix_that_a_worse_one_computes() -> None:
+    machine = Machine(max_running=8, max_step_tokens=8, blocks=400, max_model_len=400, ageing_seconds=1000.0)
+    stem = [1] * 40
+    machine.submit("low", [*stem, 2], max_tokens=1, priority=9)
+    machine.step()
+    machine.submit("high", [*stem, 3], max_tokens=1, priority=-9)
+    for number in range(6):
+        machine.submit(f"middle {number}", 60, max_tokens=1)
+    while ("high", 0) not in machine.ends:
+        assert "high" in machine.granted(machine.step()), "the middling ones took its turn"
+    machine.run()
+
+
 def test_nobody_overtakes_a_large_request_that_waits_for_memory() -> None:
     machine = Machine(blocks=10, block_size=4, max_model_len=40, prefix_caching=False)
     machine.submit("running", 16, max_tokens=8)
