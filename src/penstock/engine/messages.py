@@ -82,6 +82,8 @@ def submitted(message: Submit) -> Request:
 
 def frame(message: ToEngine | FromEngine) -> bytes:
     body = _encoder.encode(message)
+    if len(body) > MAX_FRAME:
+        raise InvalidRequestError(f"The request has {len(body)} bytes; at most {MAX_FRAME} can be sent.")
     return _LENGTH.pack(len(body)) + body
 
 

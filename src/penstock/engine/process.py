@@ -181,6 +181,8 @@ class EngineClient:
             raise _fresh(self._failure)
         if self._draining:
             raise EngineUnavailableError("The engine is shutting down and takes no new requests.")
+        if not isinstance(request.id, str):
+            raise InvalidRequestError(f"A request's id must be a string, got {request.id!r}.")
         if request.id in self._streams:
             raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
         choices = request.params.n
@@ -206,14 +208,14 @@ class EngineClient:
         return stream
 
     def _close(self, request: Request, *, unfinished: bool) -> None:
-        del self._streams[request.id]
-        self._open_choices -= request.params.n
         if unfinished:
             self.cancel(request.id)
+        del self._streams[request.id]
+        self._open_choices -= request.params.n
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Stop a request, or one of its choices. Unknown ids are no error."""
-        if self.alive:
+        if self.alive and request_id in self._streams:
             self._send(Cancel(request_id, index))
 
     async def probe(self, within: float = 5.0) -> bool:

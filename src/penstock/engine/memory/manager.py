@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from penstock.engine.memory.digest import DigestChain, root_digest
 from penstock.engine.memory.pool import BlockPool
 from penstock.engine.memory.prefix import PrefixTree
+
+LAST_RANK = (inf, 0)  # behind everybody
 
 
 @dataclass(slots=True)
@@ -23,7 +26,8 @@ class BlockTable:
     blocks: list[int] = field(default_factory=list)
     committed: int = 0
     changed_from: int = 0
-    announced: list[bytes] = field(default_factory=list)
+    announced: list[bytes] = field(default_factory=list)  # digests of blocks it is to compute
+    rank: tuple[float, int] = LAST_RANK  # of the sequence that announced them
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ class KVMemory:
             table.blocks.append(node.block)
         table.committed = len(found)
         table.changed_from = 0
-        table.announced = [digest for digest in digests[len(found) :] if digest not in self._coming]
+        # Others wait for whoever is first in rank of those who compute the same.
+        table.rank = rank
+        table.announced = [d for d in digests[len(found) :] if rank < self._coming.get(d, LAST_RANK)]
         self._coming.update(dict.fromkeys(table.announced, rank))
         return len(found) * self.block_size
 
@@ -166,7 +172,8 @@ class KVMemory:
         Full blocks stay findable, unless `keep` is false and nobody else holds them.
         """
         for digest in table.announced:
-            self._coming.pop(digest, None)
+            if self._coming.get(digest) == table.rank:
+                del self._coming[digest]
         table.announced = []
         for block in reversed(table.blocks):
             self._drop(block, keep=keep)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf
 
-from penstock.engine.memory.manager import KVMemory
+from penstock.engine.memory.manager import LAST_RANK, KVMemory
 from penstock.engine.request import Request
 from penstock.engine.schedule.sequence import Sequence
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
-
-LAST_RANK = (inf, 0)
 
 
 @dataclass(frozen=True, slots=True)
