@@ -14,6 +14,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from penstock.engine import messages
 from penstock.engine.core import EngineCore
 from penstock.engine.process import EngineClient
 from penstock.engine.request import Request, SamplingParams
@@ -186,6 +187,7 @@ async def test_a_cancelled_request_ends_every_choice(client: EngineClient) -> No
 async def test_cancelling_what_is_not_there_is_no_error(client: EngineClient) -> None:
     client.cancel("nobody")
     client.cancel("nobody", 5)
+    client.cancel(5)  # type: ignore[arg-type]
     assert len(await tokens_of(client, request_of("a"))) == 8
 
 
@@ -233,6 +235,18 @@ async def test_a_request_that_cannot_be_sent_is_refused_at_once_and_takes_no_pla
     for _ in range(20):
         with pytest.raises(InvalidRequestError, match="cannot be sent"):
             client.submit(Request(id="x", prompt=[1], params=SamplingParams(), salt="\ud800"))
+    with pytest.raises(InvalidRequestError):
+        client.submit(replace(request_of("x"), id=5))
+    assert len(await tokens_of(client, request_of("x"))) == 8
+
+
+async def test_a_message_larger_than_the_engine_takes_is_not_sent(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as smaller:
+        smaller.setattr(messages, "MAX_FRAME", 4000)
+        with pytest.raises(InvalidRequestError, match="at most 4000"):
+            client.submit(request_of("x", [1] * 5000))
     assert len(await tokens_of(client, request_of("x"))) == 8
 
 

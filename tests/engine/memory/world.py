@@ -23,6 +23,7 @@ class Live:
     tokens: list[int]
     table: BlockTable
     twin: ModelTable  # the model's view of `table`
+    rank: tuple[float, int]
     computed: int = 0
 
 
@@ -48,7 +49,8 @@ class MemoryWorld:
     def arrive(self, rng: Random) -> None:
         salt = rng.choice(SALTS)
         prompt = [rng.choice(LETTERS) for _ in range(rng.randint(1, LONGEST))]
-        self._admit(Live(self.slots, salt, prompt, self.memory.new_table(salt), ModelTable(salt)))
+        rank = (float(rng.randint(0, 3)), self.slots)
+        self._admit(Live(self.slots, salt, prompt, self.memory.new_table(salt), ModelTable(salt), rank))
         self.slots += 1
 
     def resume(self, rng: Random) -> None:
@@ -114,11 +116,11 @@ class MemoryWorld:
         assert prefix.idle == sum(1 for cell in matching if not cell.holders)
         if prefix.coming is not None:
             awaited = sequence.tokens[: (prefix.blocks + 1) * memory.block_size]
-            assert any(
-                other.salt == sequence.salt and other.tokens[: len(awaited)] == awaited for other in self.live
-            ), "a block is awaited that nobody computes"
+            (owner,) = (other for other in self.live if other.rank == prefix.coming)
+            assert owner.salt == sequence.salt
+            assert owner.tokens[: len(awaited)] == awaited, "a block is awaited that nobody computes"
         model.adopt(sequence.twin, sequence.tokens)
-        sequence.computed = memory.adopt_prefix(sequence.table, sequence.tokens, (0.0, 0))
+        sequence.computed = memory.adopt_prefix(sequence.table, sequence.tokens, sequence.rank)
         assert sequence.computed == len(matching) * memory.block_size
         assert sequence.computed < len(sequence.tokens)
         self.live.append(sequence)
@@ -145,7 +147,8 @@ class MemoryWorld:
         tokens = [*sequence.tokens[:shared], rng.choice(LETTERS)]
         table = self.memory.fork(sequence.table, shared)
         twin = self.model.fork(sequence.twin, shared)
-        self.live.append(Live(self.slots, sequence.salt, tokens, table, twin, shared))
+        rank = (sequence.rank[0], self.slots)
+        self.live.append(Live(self.slots, sequence.salt, tokens, table, twin, rank, shared))
         self.slots += 1
 
     def _execute(self, step: Step) -> None:

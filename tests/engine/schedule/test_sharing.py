@@ -83,6 +83,18 @@ def test_without_prefix_caching_nobody_waits_for_a_prefix() -> None:
     assert machine.granted(machine.step()) == {"a": 21, "b": 21}
 
 
+def test_of_several_better_ones_only_the_first_computes_what_a_worse_one_has_begun() -> None:
+    machine = Machine(max_running=8, max_step_tokens=16, blocks=400, max_model_len=400, ageing_seconds=1000.0)
+    stem = [1] * 40
+    machine.submit("low", [*stem, 2], max_tokens=1, priority=9)
+    machine.step()
+    for name in "abc":
+        machine.submit(name, [*stem, ord(name) % 50], max_tokens=1)
+    machine.run()
+    assert machine.computed["a"] == 41 - 16
+    assert machine.computed["b"] == machine.computed["c"] == 1
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_whoever_waits_for_a_cancelled_one_computes_the_rest_itself(steps: int) -> None:
     machine = Machine(max_step_tokens=8)
