@@ -1,6 +1,7 @@
-"""With PENSTOCK_FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed.
+"""What holds for every test, wherever it is.
 
-Only tests marked `gpu` may still be skipped: the device is not something one can install.
+With PENSTOCK_FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only
+tests marked `gpu` may still be skipped: the device is not something one can install.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ import os
 from collections.abc import Generator
 
 import pytest
+
+# Several engines share few cores here; threads that spin while they wait would take them from each
+# other (3x the time on two cores). Read by OpenMP when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 FORBIDDEN = os.environ.get("PENSTOCK_FORBID_SKIPS", "") not in ("", "0")
 
