@@ -85,7 +85,7 @@ SHARED: list[tuple[str, Any]] = [
     ("stream_options", {"include_usage": True}),  # without stream
     ("user", 5),
     ("store", "yes"),
-    ("metadata", "x"),
+    *(("metadata", value) for value in ("x", {"a": 5}, {"a": HUGE}, {"a": ["b"]})),
 ]
 
 
@@ -110,6 +110,8 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
     ({"top_logprobs": -1, "logprobs": True}, "top_logprobs"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"top_logprobs": 3, "logprobs": False}, "top_logprobs"),
+    ({"top_logprobs": 0}, "top_logprobs"),
+    ({"top_logprobs": 0, "logprobs": False}, "top_logprobs"),
     ({"top_logprobs": True, "logprobs": True}, "top_logprobs"),
     ({"logprobs": 5}, "logprobs"),
     ({"logprobs": "true"}, "logprobs"),
@@ -126,6 +128,21 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
     ({"frobnicate": 1}, "frobnicate"),
     ({"Temperature": 1}, "Temperature"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+    *(
+        ({"chat_template_kwargs": {"a": value}}, "chat_template_kwargs")
+        for value in (HUGE, -HUGE, 2**64, [{"b": HUGE}], ["x"] * 1024, "x" * 65537, {"x" * 65537: 1})
+    ),
+    ({"chat_template_kwargs": {f"a{number}": number for number in range(1025)}}, "chat_template_kwargs"),
+    ({"prompt_cache_options": {"a": HUGE}}, "prompt_cache_options"),
+    ({"prompt_cache_options": {"a": [[[HUGE]]]}}, "prompt_cache_options"),
+    ({"messages": [{"role": "assistant", "content": "x", "annotations": [{"a": HUGE}]}]},
+     "messages[0].annotations"),
+    ({"messages": [{"role": "user", "content": [
+        {"type": "text", "text": "x", "prompt_cache_breakpoint": {"a": HUGE}}]}]},
+     "messages[0].content[0].prompt_cache_breakpoint"),
+    ({"messages": [{"role": "assistant", "tool_calls": [
+        {"id": "a", "type": "function", "index": HUGE, "function": {"name": "f", "arguments": "{}"}}]}]},
+     "messages[0].tool_calls[0].index"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
     ({"continue_final_message": "yes"}, "continue_final_message"),
     ({"messages": []}, "messages"),
@@ -172,7 +189,8 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
         ({"messages": [{"role": "assistant", "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}]}]},
          "messages[0].tool_calls[0].function.arguments")
-        for arguments in ("{", "[1]", '"x"', "[" * 5000, '{"a":' * 900 + "1" + "}" * 900, "x" * 5000, 5, {})
+        for arguments in ("{", "[1]", '"x"', "[" * 5000, '{"a":' * 900 + "1" + "}" * 900, "x" * 5000, 5, {},
+                          f'{{"a": {HUGE}}}')
     ),
 ]  # fmt: skip
 
@@ -251,7 +269,7 @@ BODIES: list[tuple[bytes, str]] = [
     (b'{"temperature": ' + b"9" * 400 + b"}", "temperature is out of range"),
     (b'{"seed": ' + b"9" * 5000 + b"}", "seed is out of range"),
     (b'{"n": 1e999}', "n is out of range"),
-    (b'{"metadata": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested"),
+    (b'{"echo": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested"),
     (b'{"echo": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested"),
     (b'{"echo": ' + b"[" * 1_000_000, "nested"),
 ]

@@ -57,7 +57,7 @@ def test_chat_logprobs_are_a_switch_with_a_count() -> None:
     assert chat(logprobs=True).sampling().logprobs == 0
     assert chat(logprobs=True, top_logprobs=20).sampling().logprobs == 20
     assert chat(logprobs=False).sampling().logprobs is None
-    assert chat(top_logprobs=0).sampling().logprobs is None
+    assert chat(logprobs=True, top_logprobs=0).sampling().logprobs == 0
 
 
 def test_completion_logprobs_are_a_count() -> None:

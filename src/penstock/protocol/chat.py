@@ -19,7 +19,8 @@ from penstock.protocol.generation import (
     limits,
     sampling_params,
 )
-from penstock.protocol.messages import MAX_DEPTH, Message, to_template, within_depth
+from penstock.protocol.messages import Message, to_template
+from penstock.protocol.plain import check_plain, check_small
 
 
 class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
@@ -79,17 +80,15 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fiel
 
 
 def template_options(add: bool | None, resume: bool | None, kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """Which variables a client may set is for the template to say; here only how deep they nest."""
+    """Which variables a client may set is for the template to say; here only how deep and large they are."""
     if add and resume:
         raise InvalidRequestError(
             "add_generation_prompt and continue_final_message exclude each other: "
             "either a new message is opened or the last one goes on.",
             param="continue_final_message",
         )
-    if kwargs and not within_depth(kwargs, MAX_DEPTH):
-        raise InvalidRequestError(
-            f"chat_template_kwargs is nested deeper than {MAX_DEPTH} levels.", param="chat_template_kwargs"
-        )
+    check_plain(kwargs, "chat_template_kwargs")
+    check_small(kwargs, "chat_template_kwargs")
     return {
         "add_generation_prompt": not resume if add is None else add,
         "continue_final_message": bool(resume),
@@ -108,6 +107,6 @@ def parse_chat(body: bytes) -> ChatCompletionRequest:
     check_common(request)
     if request.top_logprobs is not None:
         check_logprobs("top_logprobs", request.top_logprobs)
-        if request.top_logprobs and not request.logprobs:
+        if not request.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs: true.", param="top_logprobs")
     return request

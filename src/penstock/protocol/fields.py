@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.errors import InvalidRequestError
+from penstock.protocol.plain import check_plain
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -44,7 +45,7 @@ SHARED: tuple[Field, ...] = (
     # OpenAI
     Ignored("user", str, "Names the end user; nothing depends on it."),
     Ignored("store", bool, "Nothing is stored."),
-    Ignored("metadata", dict[str, Any], "Kept by OpenAI beside stored completions; nothing is stored."),
+    Ignored("metadata", dict[str, str], "Kept by OpenAI beside stored completions; nothing is stored."),
     Ignored("service_tier", str, "There is one tier."),
     # vLLM
     Ignored("request_id", str, "Use the X-Request-Id header."),
@@ -146,10 +147,12 @@ def with_fields(base: type[S], fields: Iterable[Field]) -> type[S]:
 
 
 def refuse(request: msgspec.Struct, fields: Iterable[Field]) -> None:
-    """Raise for the first refused field that asks for something."""
+    """Raise for the first refused field that asks for something, or ignored one that is not plain."""
     for field in fields:
-        if isinstance(field, Refused):
-            value = getattr(request, field.name)
+        value = getattr(request, field.name)
+        if isinstance(field, Ignored):
+            check_plain(value, field.name)
+        else:
             if value is not None and not _is_neutral(value, field.neutral):
                 advice = f" {field.instead}" if field.instead else ""
                 raise InvalidRequestError(

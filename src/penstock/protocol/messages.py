@@ -8,10 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.errors import InvalidRequestError
-from penstock.protocol.decode import shown
-
-# Templates and what prepares their variables walk nested values recursively.
-MAX_DEPTH = 16
+from penstock.protocol.decode import MAX_COUNT, shown
+from penstock.protocol.plain import check_plain
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -75,7 +73,7 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
 class ToolCall(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
     id: str
     function: FunctionCall
-    index: int | None = None
+    index: Annotated[int, Meta(ge=0, le=MAX_COUNT)] | None = None
 
 
 class CustomToolCall(msgspec.Struct, tag_field="type", tag="custom"):
@@ -158,6 +156,7 @@ def _assistant(message: AssistantMessage, where: str) -> dict[str, Any]:
             raise InvalidRequestError(
                 f"{where}.{field} is not supported.", param=f"{where}.{field}", code="unsupported_parameter"
             )
+    check_plain(message.annotations, f"{where}.annotations")
     if message.content is None and not message.tool_calls and message.refusal is None:
         raise InvalidRequestError(
             f"{where} has neither content nor tool_calls; an assistant message needs one of them.",
@@ -199,11 +198,11 @@ def _arguments(text: str, where: str) -> dict[str, Any]:
         value = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         value = None
-    if not isinstance(value, dict) or not within_depth(value, MAX_DEPTH):
+    if not isinstance(value, dict):
         raise InvalidRequestError(
-            f"{where} must be the text of a JSON object of at most {MAX_DEPTH} levels, got {shown(text)}.",
-            param=where,
+            f"{where} must be the text of a JSON object, got {shown(text)}.", param=where
         )
+    check_plain(value, where)
     return value
 
 
@@ -217,6 +216,7 @@ def _text(content: Content, where: str, *, refusal: bool = False) -> str | list[
     for index, part in enumerate(content):
         match part:
             case TextPart():
+                check_plain(part.prompt_cache_breakpoint, f"{where}.content[{index}].prompt_cache_breakpoint")
                 texts.append({"type": "text", "text": part.text})
             case RefusalPart() if refusal:
                 texts.append({"type": "text", "text": part.refusal})
@@ -234,19 +234,3 @@ def _text(content: Content, where: str, *, refusal: bool = False) -> str | list[
                     code="unsupported_value",
                 )
     return texts
-
-
-def within_depth(value: Any, limit: int) -> bool:
-    """Whether containers nest at most `limit` deep. Iterative: the value may be deeper than the stack."""
-    level = [value]
-    for _ in range(limit):
-        children: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                children.extend(item.values())
-            elif isinstance(item, list):
-                children.extend(item)
-        level = children
-        if not level:
-            return True
-    return not any(isinstance(item, dict | list) for item in level)
