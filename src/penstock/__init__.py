@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.engine.request import SamplingParams
-    from penstock.llm import LLM
+    from penstock.llm import LLM, CompletionOutput, RequestOutput, StreamChunk
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "StreamChunk", "__version__"]
 
 # Resolved on first use: importing penstock costs nothing and needs no torch.
-_HOMES = {"LLM": "penstock.llm", "SamplingParams": "penstock.engine.request"}
+_HOMES = {
+    "LLM": "penstock.llm",
+    "CompletionOutput": "penstock.llm",
+    "RequestOutput": "penstock.llm",
+    "SamplingParams": "penstock.engine.request",
+    "StreamChunk": "penstock.llm",
+}
 
 
 def __getattr__(name: str) -> Any:

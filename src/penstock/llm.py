@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock.engine.config import EngineConfig
@@ -23,6 +24,7 @@ from penstock.engine.request import (
     Request,
     SamplingParams,
     TokenEvent,
+    TokenLogprobs,
 )
 from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.hub import resolve
@@ -32,21 +34,30 @@ from penstock.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
+_OPTIONS = {option.name for option in fields(EngineConfig)} - {"model"}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One choice of a prompt."""
+
+    index: int
+    text: str
+    token_ids: list[int]  # everything generated, the token that ended it included
+    logprobs: list[TokenLogprobs]  # of the tokens before the one that ended it; empty unless asked for
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None  # the stop token or string, of those in SamplingParams, that ended it
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A prompt and its choices: `outputs[0].text`, `.token_ids`, `.finish_reason`, `.logprobs`."""
+    """A prompt and its choices: `outputs[0].text`."""
 
     request_id: str
-    prompt: str | None
+    prompt: str | None  # None if it was given as token ids or messages
     prompt_token_ids: list[int]
-    outputs: list[Choice]
-    cached_tokens: int = 0
-
-    @property
-    def finished(self) -> bool:
-        return all(output.finish_reason is not None for output in self.outputs)
+    outputs: list[CompletionOutput]
+    cached_tokens: int  # prompt tokens that were not computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +74,17 @@ class LLM:
     """A model, loaded and ready. Options are the fields of `EngineConfig`."""
 
     def __init__(self, model: str = "default", **options: Any) -> None:
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
         files = resolve(model)
         self.name = files.name
         self.tokenizer = Tokenizer.load(files)
-        try:
-            config = EngineConfig(model=str(files.path), **options)
-        except TypeError:
-            known = ", ".join(name for name in EngineConfig.__dataclass_fields__ if name != "model")
-            unknown = sorted(set(options) - set(EngineConfig.__dataclass_fields__))
-            raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {known}.") from None
+        config = EngineConfig(model=str(files.path), **options)
         self.engine = EngineCore(config)
         self._template: ChatTemplate | None = None
         self._serial = itertools.count()
-        self._open: dict[str, _Answer] = {}
+        self._open: dict[str, _Running] = {}
 
     def generate(
         self,
@@ -97,8 +106,8 @@ class LLM:
             raise InvalidRequestError(
                 f"{len(batch)} prompts were given with {len(params)} sampling parameters."
             )
-        answers = [self._answer(prompt, each) for prompt, each in zip(batch, params, strict=True)]
-        return self._run(answers, progress)
+        started = [self._prepare(prompt, each) for prompt, each in zip(batch, params, strict=True)]
+        return self._finish(started, progress)
 
     def chat(
         self,
@@ -119,24 +128,27 @@ class LLM:
         """Text as it is generated, for one prompt or one conversation. Stop iterating to stop generating."""
         is_chat = not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], Mapping)
         ids: Any = self._render(prompt) if is_chat else prompt
-        answer = self._answer(ids, sampling_params or SamplingParams())
-        self.engine.submit(answer.request)
-        self._open[answer.request.id] = answer
+        running = self._prepare(ids, sampling_params or SamplingParams())
+        chunks: deque[StreamChunk] = deque()
+        running.chunks = chunks
+        self._submit(running)
         try:
-            while not answer.output.finished:
-                for event in self.engine.step():
-                    chunk = self._take(event)
-                    if chunk is not None and event.request_id == answer.request.id:
-                        yield chunk
+            while not running.finished or chunks:
+                if chunks:
+                    yield chunks.popleft()
+                else:
+                    self._step()
         finally:
-            self.engine.cancel(answer.request.id)
-            self._open.pop(answer.request.id, None)
+            self._abandon(running)
 
     def stats(self) -> EngineStats:
         return self.engine.stats()
 
     def close(self) -> None:
-        """Let go of the model's memory."""
+        """Let go of the model's memory; streams that are still open end with an error."""
+        for running in self._open.values():
+            running.error = PenstockError("The LLM was closed before this was complete.")
+        self._open.clear()
         self.__dict__.pop("engine", None)
 
     def __enter__(self) -> LLM:
@@ -150,7 +162,7 @@ class LLM:
             self._template = ChatTemplate(self.tokenizer.chat_template, self.tokenizer)
         return self._template.encode([dict(message) for message in messages])
 
-    def _answer(self, prompt: Prompt, params: SamplingParams) -> _Answer:
+    def _prepare(self, prompt: Prompt, params: SamplingParams) -> _Running:
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         request = Request(
             id=f"llm-{next(self._serial)}",
@@ -158,61 +170,102 @@ class LLM:
             params=params,
             eos_token_ids=self.tokenizer.eos_token_ids,
         )
-        return _Answer(request, prompt if isinstance(prompt, str) else None, self.tokenizer)
+        return _Running(request, prompt if isinstance(prompt, str) else None, self.tokenizer)
 
-    def _run(self, answers: list[_Answer], progress: bool | None) -> list[RequestOutput]:
-        waiting = list(reversed(answers))
+    def _submit(self, running: _Running) -> None:
+        self.engine.submit(running.request)
+        self._open[running.request.id] = running
+
+    def _finish(self, started: list[_Running], progress: bool | None) -> list[RequestOutput]:
+        """Run all of them to their ends, as many at once as the engine takes."""
+        waiting = deque(started)
+        running: list[_Running] = []
         try:
-            with _ProgressBar(progress, len(answers)) as advance:
-                while waiting or self.engine.has_work:
-                    self._submit_what_fits(waiting)
-                    for event in self.engine.step():
-                        answer = self._open.get(event.request_id)
-                        self._take(event)
-                        if answer is not None and answer.output.finished:
-                            del self._open[event.request_id]
-                            advance(sum(len(output.token_ids) for output in answer.output.outputs))
-        except BaseException:
-            for answer in answers:
-                self.engine.cancel(answer.request.id)
-                self._open.pop(answer.request.id, None)
-            raise
-        return [answer.output for answer in answers]
+            with _ProgressBar(progress, len(started)) as advance:
+                while waiting or running:
+                    self._submit_what_fits(waiting, running)
+                    self._step()
+                    for ended in [each for each in running if each.finished]:
+                        running.remove(ended)
+                        advance(ended.num_tokens)
+        finally:
+            for each in running:
+                self._abandon(each)
+        return [each.output() for each in started]
 
-    def _submit_what_fits(self, waiting: list[_Answer]) -> None:
+    def _submit_what_fits(self, waiting: deque[_Running], running: list[_Running]) -> None:
         while waiting:
-            answer = waiting[-1]
             try:
-                self.engine.submit(answer.request)
+                self._submit(waiting[0])
             except QueueFullError:
                 if not self.engine.has_work:
                     raise
                 return
-            self._open[answer.request.id] = answer
-            waiting.pop()
+            running.append(waiting.popleft())
 
-    def _take(self, event: TokenEvent) -> StreamChunk | None:
-        answer = self._open.get(event.request_id)
-        if answer is None:
-            return None
-        if event.finish_reason == "error":
-            raise PenstockError(event.error or "The engine failed while computing this request.")
-        choice = answer.output.outputs[event.index]
-        known = len(choice.token_ids)
-        answer.output.cached_tokens = event.cached_tokens
-        text = choice.take(event)
-        if choice.cut:
-            self.engine.cancel(event.request_id, event.index)
-        return StreamChunk(event.index, text, choice.token_ids[known:], choice.finish_reason)
+    def _step(self) -> None:
+        """One step for everybody; each request gets its own events, whoever asked for the step."""
+        for event in self.engine.step():
+            running = self._open.get(event.request_id)
+            if running is None:
+                continue
+            if running.take(event):
+                self.engine.cancel(event.request_id, event.index)
+            if running.over:
+                del self._open[event.request_id]
+
+    def _abandon(self, running: _Running) -> None:
+        if self._open.pop(running.request.id, None) is not None:
+            self.engine.cancel(running.request.id)
 
 
-class _Answer:
-    """A request on its way, and its output so far."""
+class _Running:
+    """A request on its way: its choices so far, and the chunks that its reader has not taken yet."""
 
     def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer) -> None:
         self.request = request
-        choices = [Choice(index, tokenizer, request.params) for index in range(request.params.n)]
-        self.output = RequestOutput(request.id, prompt, request.prompt, choices)
+        self.chunks: deque[StreamChunk] | None = None  # kept only for a reader
+        self.error: PenstockError | None = None
+        self._prompt = prompt
+        self._cached = 0
+        self._choices = [Choice(index, tokenizer, request.params) for index in range(request.params.n)]
+
+    @property
+    def over(self) -> bool:
+        return self.error is not None or all(choice.finish_reason is not None for choice in self._choices)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything has come. Raises what ended it, if that was an error."""
+        if self.error is not None:
+            raise self.error
+        return self.over
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(choice.token_ids) for choice in self._choices)
+
+    def take(self, event: TokenEvent) -> bool:
+        """Take the engine's next event; whether the engine must now be told that this choice has ended."""
+        if event.finish_reason == "error":
+            self.error = PenstockError(event.error or "The engine failed while computing this request.")
+            return False
+        choice = self._choices[event.index]
+        known = len(choice.token_ids)
+        if event.index == 0:
+            self._cached = event.cached_tokens
+        text = choice.take(event)
+        if self.chunks is not None:
+            fresh = choice.token_ids[known:]
+            self.chunks.append(StreamChunk(event.index, text, fresh, choice.finish_reason))
+        return choice.cut
+
+    def output(self) -> RequestOutput:
+        outputs = [
+            CompletionOutput(c.index, c.text, c.token_ids, c.logprobs, c.finish_reason, c.stop_reason)
+            for c in self._choices
+        ]
+        return RequestOutput(self.request.id, self._prompt, self.request.prompt, outputs, self._cached)
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

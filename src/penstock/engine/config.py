@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from penstock.errors import ConfigError
 
+# Options that count something, and the least of each; a sequence needs a prompt token and a new one.
+_COUNTS = {
+    "max_model_len": 2,
+    "max_running": 1,
+    "max_waiting": 1,
+    "max_step_tokens": 1,
+    "block_size": 1,
+    "kv_cache_memory": 1,
+    "threads": 1,
+}
+_DECIDED_LATER = ("max_model_len", "max_running", "max_step_tokens", "kv_cache_memory", "threads")
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
 
@@ -17,8 +28,8 @@ class EngineConfig:
     device: str = "auto"
     dtype: str = "auto"
     max_model_len: int | None = None  # tokens; None: the model's own context
-    max_running: int | None = None  # requests in one step
-    max_waiting: int = 1024  # requests queued before new ones are refused
+    max_running: int | None = None  # choices computed in one step; a request has n of them
+    max_waiting: int = 1024  # choices queued before new ones are refused
     max_step_tokens: int | None = None  # token budget of one step
     block_size: int = 16  # tokens in one KV block
     kv_cache_memory: int | None = None  # bytes
@@ -29,24 +40,17 @@ class EngineConfig:
     threads: int | None = None  # CPU threads for the device work
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_model_len",
-            "max_running",
-            "max_waiting",
-            "max_step_tokens",
-            "block_size",
-            "threads",
-        ):
+        for name, least in _COUNTS.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}.")
+            if value is None and name in _DECIDED_LATER:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{name} must be an integer, got {value!r}.")
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}, got {value}.")
         if self.block_size not in BLOCK_SIZES:
             raise ConfigError(
                 f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}."
-            )
-        if self.kv_cache_memory is not None and self.kv_cache_memory < 1:
-            raise ConfigError(
-                f"kv_cache_memory must be a positive number of bytes, got {self.kv_cache_memory}."
             )
         if not 0.0 < self.memory_fraction <= 1.0:
             raise ConfigError(f"memory_fraction must be above 0 and at most 1, got {self.memory_fraction}.")

@@ -124,10 +124,9 @@ class EngineCore:
         stats = self._stats
         stats.steps += 1
         stats.generated_tokens += len(result.tokens)
-        # A prompt counts once, with its first token, however often it was chunked or preempted.
-        stats.prompt_tokens += sum(
-            g.sequence.prompt_len for g in plan.grants if g.samples and not g.sequence.num_output
-        )
+        # A prompt counts once, with its first token, however often it was chunked, preempted or forked.
+        first = [g.sequence for g in plan.grants if g.samples and not g.sequence.num_output]
+        stats.prompt_tokens += sum(s.prompt_len for s in first if s.origin is None)
         allocated, used = self._scheduler.kv_tokens()
         stats.kv_allocated_tokens += allocated
         stats.kv_used_tokens += used + plan.num_tokens

@@ -12,6 +12,7 @@ MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
+MAX_STOP_TOKENS = 1024
 MAX_PRIORITY = 1000
 MAX_COUNT = 2**31 - 1  # of anything counted in tokens, and of token ids
 
@@ -43,9 +44,10 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         stop: object = self.stop
-        # A str is a sequence too: stop="END" would silently mean three stops.
-        object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        # A str is a sequence too: stop="END" would silently mean three stops. None means none.
+        object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(self.stop or ()))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        object.__setattr__(self, "logit_bias", self.logit_bias or {})
         self._check()
 
     def _check(self) -> None:
@@ -79,6 +81,11 @@ class SamplingParams:
                 raise InvalidRequestError(
                     f"Each stop string must have 1 to {MAX_STOP_CHARACTERS} characters.", param="stop"
                 )
+        if len(self.stop_token_ids) > MAX_STOP_TOKENS:
+            raise InvalidRequestError(
+                f"stop_token_ids takes at most {MAX_STOP_TOKENS} ids, got {len(self.stop_token_ids)}.",
+                param="stop_token_ids",
+            )
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, MAX_COUNT)
         if self.logprobs is not None:

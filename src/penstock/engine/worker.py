@@ -138,7 +138,7 @@ def main() -> None:
     except Exception as error:
         _send(
             connection,
-            Failed("EngineUnavailableError", f"The engine stopped: {type(error).__name__}: {error}"),
+            Failed("EngineUnavailableError", f"The engine stopped ({type(error).__name__})."),
         )
         raise
 

@@ -27,11 +27,11 @@ class Slots:
         self._floats = torch.zeros((count, 6), dtype=torch.float32, device=device)
         self._ints = torch.zeros((count, 3), dtype=torch.int64, device=device)
         self._bias: dict[int, tuple[Tensor, Tensor]] = {}
-        self._enders: dict[int, Tensor] = {}  # ids banned before min_tokens
+        self._ends: dict[int, Tensor] = {}  # ids banned before min_tokens
 
     def load(self, sequence: Sequence) -> None:
         """Set a slot up for a sequence that has just been given it."""
-        slot, params, request = sequence.slot, sequence.request.params, sequence.request
+        slot, params = sequence.slot, sequence.request.params
         self.tokens[slot, : len(sequence.tokens)] = torch.tensor(sequence.tokens, dtype=torch.int32)
         self._floats[slot] = torch.tensor(
             [
@@ -50,10 +50,9 @@ class Slots:
         if params.logit_bias:
             ids = torch.tensor(list(params.logit_bias), device=self.device)
             self._bias[slot] = ids, torch.tensor(list(params.logit_bias.values()), device=self.device)
-        self._enders.pop(slot, None)
+        self._ends.pop(slot, None)
         if params.min_tokens:
-            enders = {*params.stop_token_ids, *(() if params.ignore_eos else request.eos_token_ids)}
-            self._enders[slot] = torch.tensor(sorted(enders), dtype=torch.int64, device=self.device)
+            self._ends[slot] = torch.tensor(sorted(sequence.ends), dtype=torch.int64, device=self.device)
 
     def update_blocks(self, sequence: Sequence) -> None:
         """Copy the part of the block table that changed since the last step."""
@@ -86,8 +85,8 @@ class Slots:
                 penalized.append(row)
             if sequence.slot in self._bias:
                 batch.biases.append((row, *self._bias[sequence.slot]))
-            if sequence.num_output < params.min_tokens and sequence.slot in self._enders:
-                batch.bans.append((row, self._enders[sequence.slot]))
+            if sequence.num_output < params.min_tokens and sequence.slot in self._ends:
+                batch.bans.append((row, self._ends[sequence.slot]))
             if params.logprobs is not None:
                 batch.logprob_rows.append(row)
                 batch.num_top = max(batch.num_top, params.logprobs)

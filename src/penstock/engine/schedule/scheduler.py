@@ -257,9 +257,10 @@ class Scheduler:
             sequence.computed = self.memory.adopt_prefix(sequence.table, sequence.tokens, sequence.rank)
         if not sequence.admitted:
             sequence.admitted = True
-            sequence.cached = sequence.computed
-            self.prefix_queries += sequence.prompt_len
-            self.prefix_hits += sequence.cached
+            if sequence.origin is None:  # further choices share the first one's prompt: no hits
+                sequence.cached = sequence.computed
+                self.prefix_queries += sequence.prompt_len
+                self.prefix_hits += sequence.cached
         sequence.slot = self._free_slots.pop()
         insort(self.running, sequence, key=_rank)
         step.admitted.append(sequence)

@@ -34,9 +34,14 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     prompt_len: int = field(init=False)
+    ends: frozenset[int] = field(init=False)  # token ids that end it
 
     def __post_init__(self) -> None:
+        params = self.request.params
         self.prompt_len = len(self.request.prompt)
+        self.ends = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            self.ends |= set(self.request.eos_token_ids)
 
     @property
     def remaining(self) -> int:
@@ -74,11 +79,7 @@ class Sequence:
             self.finish_reason = "error"
             return
         self.tokens.append(token)
-        params = self.request.params
-        if self.num_output >= params.min_tokens:
-            stops = token in params.stop_token_ids
-            if stops or (not params.ignore_eos and token in self.request.eos_token_ids):
-                self.finish_reason, self.stop_token = "stop", token
-                return
-        if len(self.tokens) >= self.limit:
+        if token in self.ends and self.num_output >= self.request.params.min_tokens:
+            self.finish_reason, self.stop_token = "stop", token
+        elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
