@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
+
 from penstock import __version__
 from penstock.errors import InvalidRequestError
 from penstock.gateway.call import Call
+from penstock.gateway.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import CONTENT_TYPE
 from penstock.protocol import openapi
@@ -30,22 +33,31 @@ async def retrieve_model(gateway: Gateway, call: Call) -> None:
 
 
 async def tokenize(gateway: Gateway, call: Call) -> None:
-    request = parse_tokenize(await call.body())
-    model = gateway.model
+    body = await call.body()
+    await call.answer(await gateway.model.apart(len(body), lambda: _tokenized(gateway.model, body)))
+
+
+def _tokenized(model: ServedModel, body: bytes) -> bytes:
+    request = parse_tokenize(body)
     model.check_name(request.model)
     if request.prompt is not None:
-        ids = await model.encode_text(request.prompt, add_bos=request.add_special_tokens)
+        ids = model.tokenizer.encode(request.prompt, add_bos=request.add_special_tokens)
     else:
-        ids = await model.encode_chat(request.template_messages(), request.template_options())
+        model.check_messages(len(request.messages or ()))
+        ids = model.encode_chat(request.template_messages(), request.template_options())
     texts = [model.tokenizer.token_text(token) for token in ids] if request.return_token_strs else None
-    await call.answer_json(
+    return msgspec.json.encode(
         TokenizeResponse(count=len(ids), max_model_len=model.context, tokens=ids, token_strs=texts)
     )
 
 
 async def detokenize(gateway: Gateway, call: Call) -> None:
-    request = parse_detokenize(await call.body())
-    model = gateway.model
+    body = await call.body()
+    await call.answer(await gateway.model.apart(len(body), lambda: _detokenized(gateway.model, body)))
+
+
+def _detokenized(model: ServedModel, body: bytes) -> bytes:
+    request = parse_detokenize(body)
     model.check_name(request.model)
     for number, token in enumerate(request.tokens):
         if token >= model.vocab_size:
@@ -53,7 +65,8 @@ async def detokenize(gateway: Gateway, call: Call) -> None:
                 f"tokens[{number}] is {token}, but the vocabulary has {model.vocab_size} tokens.",
                 param=f"tokens[{number}]",
             )
-    await call.answer_json(DetokenizeResponse(prompt=await model.decode(request.tokens)))
+    prompt = model.tokenizer.decode(request.tokens, skip_special=False)
+    return msgspec.json.encode(DetokenizeResponse(prompt=prompt))
 
 
 async def health(gateway: Gateway, call: Call) -> None:

@@ -12,6 +12,7 @@ from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.choice import SentChoice
 from penstock.gateway.generation import Generation
+from penstock.gateway.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
 from penstock.protocol import sse
@@ -25,25 +26,41 @@ OPENING_SECONDS = 2.0
 
 async def chat_completions(gateway: Gateway, call: Call) -> None:
     arrived = time.monotonic()
-    request = parse_chat(await call.body())
-    model = gateway.model
-    name = model.check_name(request.model)
-    params = request.sampling()
-    params.check_vocabulary(model.vocab_size)
-    messages = request.template_messages()
-    model.check_characters(messages, "messages")
-    ids = await model.encode_chat(messages, request.template_options())
-    limit, field = request.output_limit
-    check_context(len(ids), limit, model.context, prompt="messages", field=field)
-    shape = ChatShape(_header("chatcmpl", name, gateway, request))
-    await _generate(gateway, call, request, shape, [ids], params, arrived)
+    body = await call.body()
+    request, params, prompts = await gateway.model.apart(len(body), lambda: _read_chat(gateway.model, body))
+    shape = ChatShape(_header("chatcmpl", gateway, request))
+    await _generate(gateway, call, request, shape, prompts, params, arrived)
 
 
 async def completions(gateway: Gateway, call: Call) -> None:
     arrived = time.monotonic()
-    request = parse_completion(await call.body())
-    model = gateway.model
-    name = model.check_name(request.model)
+    body = await call.body()
+    request, params, prompts = await gateway.model.apart(
+        len(body), lambda: _read_completion(gateway.model, body)
+    )
+    shape = CompletionShape(_header("cmpl", gateway, request))
+    await _generate(gateway, call, request, shape, prompts, params, arrived)
+
+
+def _read_chat(model: ServedModel, body: bytes) -> tuple[GenerationRequest, SamplingParams, list[list[int]]]:
+    request = parse_chat(body)
+    model.check_name(request.model)
+    params = request.sampling()
+    params.check_vocabulary(model.vocab_size)
+    model.check_messages(len(request.messages))
+    messages = request.template_messages()
+    model.check_characters(messages, "messages")
+    ids = model.encode_chat(messages, request.template_options())
+    limit, field = request.output_limit
+    check_context(len(ids), limit, model.context, prompt="messages", field=field)
+    return request, params, [ids]
+
+
+def _read_completion(
+    model: ServedModel, body: bytes
+) -> tuple[GenerationRequest, SamplingParams, list[list[int]]]:
+    request = parse_completion(body)
+    model.check_name(request.model)
     params = request.sampling()
     params.check_vocabulary(model.vocab_size)
     prompts = request.prompts()
@@ -54,22 +71,21 @@ async def completions(gateway: Gateway, call: Call) -> None:
         where = "prompt" if len(prompts) == 1 else f"prompt[{number}]"
         if isinstance(prompt, str):
             model.check_characters(prompt, where)
-            ids = await model.encode_text(prompt, add_bos=request.add_special_tokens)
+            ids = model.tokenizer.encode(prompt, add_bos=request.add_special_tokens)
         else:
             ids = prompt
         check_context(len(ids), limit, model.context, prompt=where, field=field)
         check_prompt_ids(ids, model.vocab_size, where)
         encoded.append(ids)
-    shape = CompletionShape(_header("cmpl", name, gateway, request))
-    await _generate(gateway, call, request, shape, encoded, params, arrived)
+    return request, params, encoded
 
 
-def _header(prefix: str, name: str, gateway: Gateway, request: GenerationRequest) -> Header:
+def _header(prefix: str, gateway: Gateway, request: GenerationRequest) -> Header:
     options = request.stream_options
     return Header(
         id=f"{prefix}-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=name,
+        model=gateway.model.check_name(request.model),
         system_fingerprint=gateway.model.fingerprint,
         include_usage=bool(options and options.include_usage),
         running_usage=bool(options and options.include_usage and options.continuous_usage_stats),

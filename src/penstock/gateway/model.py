@@ -20,10 +20,10 @@ from penstock.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
-# Long inputs that may wait for a thread; each of them may hold a body of several megabytes.
+# Long bodies that may wait for a thread; each of them may have several megabytes.
 MAX_PENDING = 64
-# Shorter inputs take less time than the detour through a thread; the event loop can bear them.
-INLINE_CHARACTERS = 4096
+# Shorter bodies take less time than the detour through a thread; the event loop can bear them.
+INLINE_BYTES = 8192
 
 
 class ServedModel:
@@ -71,17 +71,24 @@ class ServedModel:
                 param=where,
             )
 
-    async def encode_text(self, text: str, *, add_bos: bool | None = None) -> list[int]:
-        return await self._apart(len(text), lambda: self.tokenizer.encode(text, add_bos=add_bos))
+    def check_messages(self, count: int) -> None:
+        """Every message takes a token at least; an empty one has no characters, but must be rendered."""
+        if count >= self.context:
+            raise ContextLengthError(
+                f"messages has {count} messages, which cannot fit the model's context of "
+                f"{self.context} tokens. Shorten the conversation.",
+                param="messages",
+            )
 
-    async def encode_chat(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
-        return await self._apart(_characters(messages), lambda: self._template.encode(messages, **options))
+    def encode_chat(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
+        return self._template.encode(messages, **options)
 
-    async def decode(self, ids: list[int]) -> str:
-        return await self._apart(len(ids), lambda: self.tokenizer.decode(ids, skip_special=False))
+    async def apart(self, size: int, work: Callable[[], T]) -> T:
+        """Read a body of `size` bytes with `work`: in a thread, unless it is small.
 
-    async def _apart(self, size: int, work: Callable[[], T]) -> T:
-        if size <= INLINE_CHARACTERS:
+        The body's size decides, not what is in it: whatever may be long has to be in there.
+        """
+        if size <= INLINE_BYTES:
             return work()
         if self._pending >= MAX_PENDING:
             raise QueueFullError(f"{self._pending} long prompts are waiting to be tokenized; try again.")
@@ -92,11 +99,13 @@ class ServedModel:
             self._pending -= 1
 
 
-def _characters(content: str | list[dict[str, Any]]) -> int:
-    """Of a text, its parts, or whole messages."""
-    if isinstance(content, str):
-        return len(content)
-    return sum(_characters(part["text"] if "text" in part else part["content"]) for part in content)
+def _characters(value: Any) -> int:
+    """Of all text in plain data: a template may print any of it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(key) + _characters(item) for key, item in value.items())
+    return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
 def _fingerprint(name: str, info: EngineInfo) -> str:
