@@ -41,3 +41,12 @@ def test_anything_else_is_a_401(header: bytes | None) -> None:
 
 def test_keys_may_have_any_characters() -> None:
     ApiKeys(("schlüssel 🔑",)).check("Bearer schlüssel 🔑".encode())
+
+
+def test_every_key_is_a_tenant_of_its_own_and_its_name_does_not_give_the_key_away() -> None:
+    keys = ApiKeys(("one", "two"))
+    tenants = {keys.check(f"Bearer {key}".encode()) for key in ("one", "two", "one")}
+    assert len(tenants) == 2
+    assert "" not in tenants
+    assert not any("one" in tenant or "two" in tenant for tenant in tenants)
+    assert ApiKeys(()).check(b"Bearer one") == ApiKeys(()).check(None) == ""

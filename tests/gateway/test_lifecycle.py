@@ -91,6 +91,7 @@ def test_keys_names_and_a_full_queue(start: Start) -> None:
     first, second = ({"Authorization": f"Bearer {key}"} for key in ("first", "second"))
     assert_keys(server, first, second)
     assert_names(server, first)
+    assert_nothing_cached_is_shared(server, first, second)
     assert_full_queue(server, first)
 
 
@@ -127,6 +128,21 @@ def assert_names(server: Server, key: dict[str, str]) -> None:
         answer = server.post(TEXT, {"model": name, "prompt": "hi", "max_tokens": 1}, key).json()
         assert answer["model"] == name
     assert server.post(TEXT, {"model": "SmolLM2-135M-Instruct", "prompt": "hi"}, key).status == 404
+
+
+def assert_nothing_cached_is_shared(server: Server, first: dict[str, str], second: dict[str, str]) -> None:
+    def cached(key: dict[str, str], **fields: str) -> int:
+        body = {"prompt": "The rivers of the north are long and cold. " * 5, "max_tokens": 1, **fields}
+        return int(server.post(TEXT, body, key).json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached(first) == 0
+    assert cached(first) > 0
+    assert cached(second) == 0
+    assert cached(second) > 0
+    # A salt divides what a key has; it cannot reach into what another one has.
+    assert cached(first, cache_salt="a") == 0
+    assert cached(second, cache_salt="a") == 0
+    assert cached(first, cache_salt="a") > 0
 
 
 def assert_full_queue(server: Server, key: dict[str, str]) -> None:

@@ -51,7 +51,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["penstock.call"]
         if not self.operation.open:
-            self._gateway.keys.check(call.headers.get(b"authorization"))
+            call.tenant = self._gateway.keys.check(call.headers.get(b"authorization"))
         await self._handler(self._gateway, call)
 
 

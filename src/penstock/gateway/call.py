@@ -28,7 +28,7 @@ class ClientGoneError(Exception):
 class Call:
     """The request and its answer. `status` is 0 until the answer has begun."""
 
-    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status")
+    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status", "tenant")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -36,6 +36,7 @@ class Call:
         given = self.headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0
+        self.tenant = ""  # who calls, once a key has been checked
         self._receive = receive
         self._send = send
 

@@ -101,6 +101,8 @@ async def _generate(
     params: SamplingParams,
     arrived: float,
 ) -> None:
+    # A client chooses its cache_salt: the key in front keeps it among what that key has computed.
+    salt = f"{call.tenant}/{request.cache_salt or ''}"
     requests = [
         Request(
             id=f"{shape.header.id}-{number}",
@@ -108,7 +110,7 @@ async def _generate(
             params=params,
             eos_token_ids=gateway.model.tokenizer.eos_token_ids,
             priority=request.priority or 0,
-            salt=request.cache_salt or "",
+            salt=salt,
         )
         for number, ids in enumerate(prompts)
     ]

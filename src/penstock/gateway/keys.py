@@ -15,10 +15,10 @@ class ApiKeys:
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [_digest(key.encode()) for key in keys]
 
-    def check(self, authorization: bytes | None) -> None:
-        """Raise the 401 that the `Authorization` header deserves, or return."""
+    def check(self, authorization: bytes | None) -> str:
+        """The tenant that the `Authorization` header names, "" where there are no keys; or raise its 401."""
         if not self._digests:
-            return
+            return ""
         scheme, _, key = (authorization or b"").partition(b" ")
         given = _digest(key.strip())
         # All are compared: stopping at the first match would show by its time which key it was.
@@ -31,6 +31,7 @@ class ApiKeys:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        return given.hex()
 
 
 def _digest(key: bytes) -> bytes:
