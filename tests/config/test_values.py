@@ -105,3 +105,8 @@ def test_names_come_as_a_list_or_with_commas(written: object) -> None:
 def test_an_empty_or_odd_name_is_refused(written: object) -> None:
     with pytest.raises(ValueError):
         values.parse_names(written)
+
+
+@pytest.mark.parametrize("value", ["a,b,a", ["a", "b", "a"], ["a,b", "b,a"]])
+def test_a_name_given_twice_is_one_name(value: object) -> None:
+    assert values.parse_names(value) == ("a", "b")

@@ -106,7 +106,7 @@ def parse_names(value: object) -> tuple[str, ...]:
         raise ValueError
     if not all(names):
         raise ValueError
-    return tuple(names)
+    return tuple(dict.fromkeys(names))  # a name given twice is one name
 
 
 def _whole(number: float) -> int:

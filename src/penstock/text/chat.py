@@ -81,8 +81,7 @@ class ChatTemplate:
     ) -> tuple[str, str]:
         if self._render is None:
             raise InvalidRequestError(
-                "This model has no chat template, so it cannot chat; use /v1/completions, "
-                "or start the server with a chat template."
+                "This model has no chat template, so it cannot chat; let it complete text instead."
             )
         extra = _checked_kwargs(kwargs)
         if continue_final_message and add_generation_prompt:
