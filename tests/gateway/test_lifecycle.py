@@ -92,6 +92,7 @@ def test_keys_names_and_a_full_queue(start: Start) -> None:
     assert_keys(server, first, second)
     assert_names(server, first)
     assert_nothing_cached_is_shared(server, first, second)
+    assert_a_default_is_no_reason_to_refuse(server, first)
     assert_full_queue(server, first)
 
 
@@ -143,6 +144,15 @@ def assert_nothing_cached_is_shared(server: Server, first: dict[str, str], secon
     assert cached(first, cache_salt="a") == 0
     assert cached(second, cache_salt="a") == 0
     assert cached(first, cache_salt="a") > 0
+
+
+def assert_a_default_is_no_reason_to_refuse(server: Server, key: dict[str, str]) -> None:
+    """A completion has 16 tokens by default, but here the context leaves room for three."""
+    reply = server.post(TEXT, {"prompt": [100] * 1021, "ignore_eos": True}, key)
+    assert reply.status == 200, reply.body
+    assert reply.json()["usage"]["completion_tokens"] == 3
+    assert reply.json()["choices"][0]["finish_reason"] == "length"
+    assert server.post(TEXT, {"prompt": [100] * 1021, "max_tokens": 16}, key).status == 400
 
 
 def assert_full_queue(server: Server, key: dict[str, str]) -> None:

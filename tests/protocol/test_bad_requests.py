@@ -68,7 +68,7 @@ SHARED: list[tuple[str, Any]] = [
     *(("stop", value) for value in ("", [""], ["a"] * 17, "x" * 257, ["ok", "x" * 257], 5, True, {"a": "b"})),
     ("stop[0]", [5]),
     ("stop[1]", ["a", None]),
-    *(("stop_token_ids", value) for value in (5, "5", [1000])),
+    *(("stop_token_ids", value) for value in (5, "5", [1000], [1] * 1025)),
     *(("stop_token_ids[0]", value) for value in ([-1], [True], ["1"], [1.0], [HUGE])),
     *(
         ("logit_bias", value)

@@ -65,7 +65,6 @@ def _read_completion(
     params.check_vocabulary(model.vocab_size)
     prompts = request.prompts()
     check_total_choices(len(prompts), params.n)
-    limit, field = request.output_limit
     encoded: list[list[int]] = []
     for number, prompt in enumerate(prompts):
         where = "prompt" if len(prompts) == 1 else f"prompt[{number}]"
@@ -74,7 +73,8 @@ def _read_completion(
             ids = model.tokenizer.encode(prompt, add_bos=request.add_special_tokens)
         else:
             ids = prompt
-        check_context(len(ids), limit, model.context, prompt=where, field=field)
+        # Only a limit that was asked for must fit; the default ends where the context does.
+        check_context(len(ids), request.max_tokens, model.context, prompt=where, field="max_tokens")
         check_prompt_ids(ids, model.vocab_size, where)
         encoded.append(ids)
     return request, params, encoded

@@ -44,13 +44,9 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
         None
     )
 
-    @property
-    def output_limit(self) -> tuple[int, str]:
-        return (DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens), "max_tokens"
-
     def sampling(self) -> SamplingParams:
-        limit, field = self.output_limit
-        return sampling_params(self, max_tokens=limit, max_tokens_field=field, logprobs=self.logprobs)
+        limit = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        return sampling_params(self, max_tokens=limit, max_tokens_field="max_tokens", logprobs=self.logprobs)
 
     def prompts(self) -> list[Prompt]:
         """One entry for each prompt. All are of one kind, none is empty."""
