@@ -85,5 +85,5 @@ class EngineInfo:
     max_step_tokens: int
     block_size: int
     num_blocks: int
-    weight_bytes: int
+    weight_bytes: int  # read by every step: all matrices, without the embedding
     load_seconds: float

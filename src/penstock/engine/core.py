@@ -34,7 +34,7 @@ class EngineCore:
         device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        model, quantization = load_decoder(config.model, device, config.dtype, config.max_model_len)
+        model, quantization = load_decoder(config.model, device, config.dtype)
         size = size_engine(config, model)
         self._clock = clock
         self._runner = Runner(model, size.num_blocks, config.block_size, size.max_running, size.max_model_len)

@@ -54,7 +54,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Progress(msgspec.Struct, tag=True, frozen=True):
-    """After every step, and every second when idle: the loop's heartbeat."""
+    """The tokens of a step; without any, once a second all the same: the loop's heartbeat."""
 
     at: float  # seconds on the machine's monotonic clock
     stats: EngineStats

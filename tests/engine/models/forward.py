@@ -14,6 +14,7 @@ BLOCK_SIZE = 4
 def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Tensor]:
     """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step."""
     config = model.config
+    model.rotary.prepare(config.context_length)
     blocks_each = -(-max(map(len, prompts)) // BLOCK_SIZE)
     total = blocks_each * len(prompts)
     # Scattered blocks, so that an attention that ignores the table cannot pass.

@@ -82,7 +82,7 @@ def prompts_of(*lengths: int, vocab: int = SMALL["vocab_size"]) -> list[list[int
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_those_of_transformers(variant: str, device: str, tmp_path: Path) -> None:
     reference = make_llama(tmp_path, **VARIANTS[variant])
-    model, quantization = load_decoder(tmp_path, torch.device(device), "float32", None)
+    model, quantization = load_decoder(tmp_path, torch.device(device), "float32")
     assert quantization == "none"
     prompts = prompts_of(1, 5, 33, 150, 290)
     for chunk in (1, 7, 300):
@@ -98,7 +98,7 @@ def test_sharded_files_load_like_one(tmp_path: Path) -> None:
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 3
     prompts = prompts_of(40)
     logits = [
-        all_logits(load_decoder(tmp_path / name, torch.device("cpu"), "auto", None)[0], prompts, 40)[0]
+        all_logits(load_decoder(tmp_path / name, torch.device("cpu"), "auto")[0], prompts, 40)[0]
         for name in ("whole", "shards")
     ]
     assert torch.equal(*logits)
@@ -106,7 +106,7 @@ def test_sharded_files_load_like_one(tmp_path: Path) -> None:
 
 def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path) -> None:
     make_llama(tmp_path / "float32").to(torch.bfloat16).save_pretrained(tmp_path / "half")
-    model, _ = load_decoder(tmp_path / "half", torch.device("cpu"), "auto", None)
+    model, _ = load_decoder(tmp_path / "half", torch.device("cpu"), "auto")
     assert model.dtype == torch.float32
     prompts = prompts_of(40)
     # Read again: turned to bfloat16 in place, a model has rounded rotary frequencies; the file has not.
@@ -117,7 +117,7 @@ def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path)
 
 def test_a_row_of_logits_is_bitwise_the_same_alone_and_in_company(tmp_path: Path) -> None:
     make_llama(tmp_path)
-    model, _ = load_decoder(tmp_path, torch.device("cpu"), "auto", None)
+    model, _ = load_decoder(tmp_path, torch.device("cpu"), "auto")
     prompts = prompts_of(140, 3, 77, 129, 256, 31, 290, 64)
     together = all_logits(model, prompts, 40)
     for prompt, in_company in zip(prompts, together, strict=True):

@@ -2,7 +2,7 @@
 
 On the CPU a row's result must not depend on how many rows come with it. oneDNN's packed matmul keeps
 that from two rows on (a single row may take another path), and is faster than the unpacked one; where
-torch comes without oneDNN, MKL-style matmuls keep it for multiples of four rows.
+torch comes without oneDNN, MKL's matmul keeps it from twelve rows on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Rows that every matmul on the CPU gets at least, and a multiple of (see above).
-CPU_MIN_ROWS = 2 if torch.backends.mkldnn.is_available() else 4
+# Rows that every matmul on the CPU gets at least (see above).
+CPU_MIN_ROWS = 2 if torch.backends.mkldnn.is_available() else 12
 
 
 class Linear:

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from penstock.engine.models.config import DecoderConfig, RopeScaling
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the context a model was first trained on."""
+
+    kind: Literal["linear", "llama3"]
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
 
 
 class Rotary:
-    """cos and sin for every position the model may see, computed once in float32."""
+    """cos and sin for every position that may occur, computed once in float32."""
 
     def __init__(
-        self, config: DecoderConfig, positions: int, factors: Tensor | None, device: torch.device
+        self,
+        head_dim: int,
+        theta: float,
+        scaling: RopeScaling | None,
+        factors: Tensor | None,
+        device: torch.device,
     ) -> None:
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
-        inverse = 1.0 / (config.rope_theta**half)
+        """`factors` divide the frequencies and come with the weights; they replace `scaling`."""
+        half = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+        inverse = 1.0 / (theta**half)
         if factors is not None:
             inverse = inverse / factors
-        elif config.rope_scaling is not None:
-            inverse = _scaled(inverse, config.rope_scaling)
-        angles = torch.outer(torch.arange(positions).float(), inverse)
-        self._cos = angles.cos().to(device)
-        self._sin = angles.sin().to(device)
+        elif scaling is not None:
+            inverse = _scaled(inverse, scaling)
+        self._inverse = inverse
+        self._device = device
+        self._cos = self._sin = torch.empty(0)
+
+    def prepare(self, positions: int) -> None:
+        """Make the tables for positions below this one; needed before the first `at`."""
+        angles = torch.outer(torch.arange(positions).float(), self._inverse)
+        self._cos = angles.cos().to(self._device)
+        self._sin = angles.sin().to(self._device)
 
     def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin as [tokens, 1, head_dim / 2], for all layers of a step."""

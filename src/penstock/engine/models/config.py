@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import astuple, dataclass
 
+from penstock.engine.layers.rotary import RopeScaling
 from penstock.errors import ModelError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeScaling:
-    """How rotary frequencies are stretched beyond the context a model was first trained on."""
-
-    kind: Literal["linear", "llama3"]
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +39,14 @@ class DecoderConfig:
             "context_length",
         ):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ModelError(f"The model's {name} is {value!r}; it must be a positive integer.")
+        scaling = astuple(self.rope_scaling)[1:] if self.rope_scaling is not None else ()
+        for value in (self.norm_eps, self.rope_theta, *scaling):
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ModelError(
+                    f"The model has {value!r} for a norm or rope setting; it must be a positive number."
+                )
         if self.num_heads % self.num_kv_heads:
             raise ModelError(
                 f"The model has {self.num_heads} heads, not a multiple of its {self.num_kv_heads} KV heads."

@@ -63,10 +63,11 @@ class Decoder:
 
     @property
     def weight_bytes(self) -> int:
+        """What a step reads: all matrices. The embedding is only looked up."""
         matrices = [
             m for layer in self.layers for m in (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
         ]
-        return self.embedding.nbytes + sum(m.nbytes for m in [*matrices, self.head])
+        return sum(m.nbytes for m in [*matrices, self.head])
 
     @torch.inference_mode()
     def forward(self, inputs: StepInputs, cache: list[KVLayer]) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.engine.layers.rotary import RopeScaling
 from penstock.engine.models.architecture import DENSE_TENSORS, Architecture
-from penstock.engine.models.config import DecoderConfig, RopeScaling
+from penstock.engine.models.config import DecoderConfig
 from penstock.errors import ModelError
 
 

@@ -26,24 +26,28 @@ def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.
     return DTYPES[name]
 
 
-def load_decoder(
-    path: str | Path, device: torch.device, dtype: str, positions: int | None
-) -> tuple[Decoder, str]:
-    """The decoder and how its weights were stored. `positions`: longest sequence; None: the model's own."""
+def load_decoder(path: str | Path, device: torch.device, dtype: str) -> tuple[Decoder, str]:
+    """The decoder, and how its weights were stored."""
     weights = open_weights(path)
     config = weights.config
     fill = _Filler(weights, device, choose_dtype(dtype, weights.dtype, device))
     embedding = fill.stack(["embedding"], [config.vocab_size], config.hidden_size)
-    tied = config.tied_embeddings or not weights.has("head")
-    head = embedding if tied else fill.stack(["head"], [config.vocab_size], config.hidden_size)
+    head = embedding if weights.tied else fill.stack(["head"], [config.vocab_size], config.hidden_size)
     layers = [_load_layer(fill, config, index) for index in range(config.num_layers)]
     factors = weights.rope_factors()
     if factors is not None and factors.shape != (config.head_dim // 2,):
         raise ModelError(
             f"The file's rope factors have shape {tuple(factors.shape)}, not ({config.head_dim // 2},)."
         )
-    rotary = Rotary(config, positions or config.context_length, factors, device)
+    rotary = Rotary(config.head_dim, config.rope_theta, config.rope_scaling, factors, device)
     decoder = Decoder(config, embedding, layers, fill.vector("final_norm"), Linear(head), rotary)
+    unread = weights.unread()
+    if unread:
+        # They would change the answers of the model they belong to.
+        raise ModelError(
+            f"{path} holds {len(unread)} tensors that a {config.architecture} so described has no place for, "
+            f"first {unread[0]!r}."
+        )
     return decoder, weights.quantization
 
 
@@ -70,28 +74,30 @@ class _Filler:
         self._dtype = dtype
 
     def stack(self, names: list[str], rows: list[int], columns: int, layer: int | None = None) -> Tensor:
+        # Before anything is allocated: the configuration may ask for more than any machine has.
+        for name, count in zip(names, rows, strict=True):
+            self._check(name, layer, (count, columns))
         target = torch.empty((sum(rows), columns), dtype=self._dtype, device=self._device)
-        for name, count, part in zip(names, rows, target.split(rows), strict=True):
-            part.copy_(self._read(name, layer, (count, columns)))
+        for name, part in zip(names, target.split(rows), strict=True):
+            part.copy_(self._weights.read(name, layer))
         return target
 
     def linear(self, names: list[str], rows: list[int], columns: int, layer: int, *, bias: bool) -> Linear:
         weight = self.stack(names, rows, columns, layer)
         if not bias:
             return Linear(weight)
-        parts = [
-            self._read(name, layer, (count,), bias=True) for name, count in zip(names, rows, strict=True)
-        ]
+        parts = []
+        for name, count in zip(names, rows, strict=True):
+            self._check(name, layer, (count,), bias=True)
+            parts.append(self._weights.read(name, layer, bias=True))
         return Linear(weight, torch.cat(parts).to(self._device, self._dtype))
 
     def vector(self, name: str, layer: int | None = None) -> Tensor:
-        return self._read(name, layer, (self._weights.config.hidden_size,)).to(self._device, self._dtype)
+        self._check(name, layer, (self._weights.config.hidden_size,))
+        return self._weights.read(name, layer).to(self._device, self._dtype)
 
-    def _read(self, name: str, layer: int | None, shape: tuple[int, ...], *, bias: bool = False) -> Tensor:
-        tensor = self._weights.read(name, layer, bias=bias)
-        if tuple(tensor.shape) != shape:
+    def _check(self, name: str, layer: int | None, wanted: tuple[int, ...], *, bias: bool = False) -> None:
+        shape = self._weights.shape(name, layer, bias=bias)
+        if shape != wanted:
             where = "" if layer is None else f" of layer {layer}"
-            raise ModelError(
-                f"The {name}{where} has shape {tuple(tensor.shape)}, but the configuration asks for {shape}."
-            )
-        return tensor
+            raise ModelError(f"The {name}{where} has shape {shape}, but the configuration asks for {wanted}.")

@@ -33,6 +33,7 @@ class Runner:
         self, model: Decoder, num_blocks: int, block_size: int, max_running: int, max_model_len: int
     ) -> None:
         config = model.config
+        model.rotary.prepare(max_model_len)
         self._model = model
         self._block_size = block_size
         # One block more than the scheduler knows of: padding is written there.

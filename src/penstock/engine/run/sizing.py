@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -11,10 +12,17 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.models.decoder import Decoder
 from penstock.errors import ConfigError
 
+logger = logging.getLogger("penstock.engine")
+
 GIB = 1 << 30
 # The CPU's defaults: a step should stay well under a second, and the cache within a laptop's memory.
 CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 4 * GIB, 0.4
 GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
+# Limit and use of the container's memory, cgroup versions 2 and 1.
+_CONTAINER_FILES = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
 
 
@@ -66,14 +74,30 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
                 f"The KV cache may have {available / GIB:.2f} GiB, but {context} tokens need "
                 f"{context * per_token / GIB:.2f} GiB; raise kv_cache_memory or lower max_model_len."
             )
+        logger.warning(
+            "The KV cache holds %d tokens, so the context is shortened from the model's %d; "
+            "raise kv_cache_memory for more.",
+            num_blocks * config.block_size,
+            context,
+        )
         context = num_blocks * config.block_size
-    # More blocks than all sequences of full length could fill are of no use but as prefix cache; keep them.
     return EngineSize(num_blocks, context, max_running, max_step_tokens)
 
 
 def _cpu_memory() -> int:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return int(min(CPU_KV_BYTES, CPU_KV_SHARE * max(free, GIB)))
+    return int(min(CPU_KV_BYTES, CPU_KV_SHARE * available_memory()))
+
+
+def available_memory() -> int:
+    """Bytes this process can still get: the machine's, page cache included, or fewer in a container."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    for limit, used in _CONTAINER_FILES:
+        try:
+            available = min(available, int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # no such hierarchy here, or no limit ("max")
+            continue
+    return max(0, available)
 
 
 def _gpu_memory(config: EngineConfig, device: torch.device) -> int:
