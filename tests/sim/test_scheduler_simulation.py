@@ -108,7 +108,10 @@ class World:
 
     def step(self) -> None:
         scheduler = self.scheduler
+        first = scheduler.running[0] if scheduler.running else None
         plan = scheduler.schedule(self.now)
+        if first is not None and not first.running:
+            assert scheduler.running[0].rank < first.rank, "the first in rank was preempted for one behind it"
         scheduler.check()
         assert plan.num_tokens <= self.limits.max_step_tokens
         assert len({id(grant.sequence) for grant in plan.grants}) == len(plan.grants)
