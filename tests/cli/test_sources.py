@@ -6,10 +6,12 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from penstock.cli.app import main
 from penstock.cli.sources import Answer, Remote, open_source
 from penstock.config import Settings
 from penstock.engine.request import SamplingParams
@@ -116,9 +118,29 @@ def test_the_key_comes_from_the_environment(
     url: str, handler: type[Handler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from the environment")
-    with open_source(Settings(), url, None) as source:
+    with open_source(Settings(), url, None, named=None) as source:
         assert source.name == "served"
     assert handler.requests[-1][1]["authorization"] == "Bearer from the environment"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [([], "served"), (["--model", "mine"], "mine")], ids=["configured", "named"]
+)
+def test_a_server_is_asked_for_a_model_only_by_a_name_from_the_command_line(
+    url: str,
+    handler: type[Handler],
+    arguments: list[str],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "penstock.yaml").write_text("model: ./local.gguf\n")  # the server's, not the client's
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["penstock", "complete", "hi", "--url", url, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert handler.requests[-1][2]["model"] == name
 
 
 def test_a_refusal_has_the_servers_sentence(url: str, handler: type[Handler]) -> None:

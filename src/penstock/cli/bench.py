@@ -19,6 +19,7 @@ import typer
 from penstock.bench import workloads
 from penstock.bench.workloads import Workload
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
+from penstock.cli.pull import fetched
 from penstock.config import Settings
 from penstock.errors import ConfigError
 
@@ -135,8 +136,9 @@ def offline(
 
     salt = salt or secrets.token_hex(4)
     runs: list[Run] = []
-    print(f"Loading {settings.model} ...", file=sys.stderr)
-    with LLM(settings.model, **engine_options(settings)) as llm:
+    files = fetched(settings.model)
+    print(f"Loading {files.name} ...", file=sys.stderr)
+    with LLM(str(files.path), **engine_options(settings)) as llm:
         info = llm.engine.info
         limits = measure(info.device, settings.threads) if ceilings else None
         warm_up(llm.engine, vocab_size=info.vocab_size)

@@ -33,6 +33,7 @@ COMMANDS = (
 @configured(*ENGINE_OPTIONS)
 def chat(
     settings: Settings,
+    named: str | None,
     system: Annotated[
         str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for the model.")
     ] = None,
@@ -47,7 +48,7 @@ def chat(
     from penstock.cli.sources import open_source
 
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
-    with open_source(settings, url, api_key) as source:
+    with open_source(settings, url, api_key, named=named) as source:
         conversation = Conversation(source, params, system)
         if sys.stdin.isatty():
             print(f"{source.name}. {COMMANDS}", file=sys.stderr)

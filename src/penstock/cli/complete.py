@@ -24,6 +24,7 @@ EPILOG = examples(
 @configured(*ENGINE_OPTIONS, model="option")
 def complete(
     settings: Settings,
+    named: str | None,
     prompt: Annotated[
         str | None, typer.Argument(help="The text to continue; read from stdin when left out or '-'.")
     ] = None,
@@ -48,7 +49,7 @@ def complete(
     if not text:
         raise InvalidRequestError("The prompt is empty; give it as an argument or on stdin.")
     answer = Answer()
-    with open_source(settings, url, api_key) as source:
+    with open_source(settings, url, api_key, named=named) as source:
         pieces = []
         for piece in source.stream(text, params, answer):
             pieces.append(piece)

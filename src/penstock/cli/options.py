@@ -23,6 +23,8 @@ def configured(*names: str, model: str = "argument") -> Callable[[Command], Comm
     """Give a command the flags of these settings; it is called with the `Settings` they make.
 
     `model` says how the model is named: as the positional "argument" or by the "option" --model.
+    A command with a parameter `named` also gets the model that was named on the command line, if any:
+    what files and variables name is for this machine, and means nothing to a server elsewhere.
     """
     spellings: dict[str, tuple[Option, str]] = {}  # parameter name: its option and flag
     parameters: dict[str, Any] = {"model": _model(model)}
@@ -38,15 +40,20 @@ def configured(*names: str, model: str = "argument") -> Callable[[Command], Comm
     ]
 
     def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+
         @functools.wraps(command)
         def wrapper(**given: Any) -> Any:
             chosen = {name: given.pop(name) for name in parameters}
             config = chosen.pop("config")
+            if "named" in signature.parameters:
+                given["named"] = chosen["model"]
             return command(load_settings(_flags(chosen, spellings), config=config), **given)
 
-        signature = inspect.signature(command, eval_str=True)
         own = [
-            p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:]
+            p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in list(signature.parameters.values())[1:]
+            if p.name != "named"
         ]
         shared = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

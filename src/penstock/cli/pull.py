@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from penstock.hub import Progress
+    from penstock.hub import ModelFiles, Progress
 
 EPILOG = examples(
     ("penstock pull", "the default model, 93 MB, needs no model hub"),
@@ -57,6 +57,14 @@ def pull(
         if not quiet:
             print(f"{files.name} is ready ({files.format}, {size / 1e6:.0f} MB):", file=sys.stderr)
         print(files.path)
+
+
+def fetched(model: str) -> ModelFiles:
+    """The files of a model that a command is about to load, with progress if they must be fetched first."""
+    from penstock.hub import resolve
+
+    with fetch_progress() as progress:
+        return resolve(model, progress=progress)
 
 
 @contextmanager

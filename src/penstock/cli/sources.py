@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from penstock.cli.options import engine_options
+from penstock.cli.pull import fetched
 from penstock.config import Settings
 from penstock.engine.request import SamplingParams
 from penstock.errors import ConfigError, EngineUnavailableError, InvalidRequestError
@@ -44,26 +45,30 @@ class Source(Protocol):
 
 
 @contextmanager
-def open_source(settings: Settings, url: str | None, api_key: str | None) -> Iterator[Source]:
-    """The server at `url`, or without one the model of the settings, loaded into this process."""
+def open_source(
+    settings: Settings, url: str | None, api_key: str | None, *, named: str | None
+) -> Iterator[Source]:
+    """The server at `url`, or without one the model of the settings, loaded into this process.
+
+    A server is asked for the model that the user `named`, otherwise for the first one that it serves.
+    """
     if url is not None:
-        chosen = None if settings.model == "default" else settings.model
-        yield Remote(url, api_key=api_key or os.environ.get("OPENAI_API_KEY"), model=chosen)
+        yield Remote(url, api_key=api_key or os.environ.get("OPENAI_API_KEY"), model=named)
         return
     from penstock.llm import LLM
 
-    quiet = not sys.stderr.isatty()
-    if not quiet:
-        print(f"Loading {settings.model} ...", file=sys.stderr)
-    with LLM(settings.model, **engine_options(settings)) as llm:
-        yield Local(llm)
+    files = fetched(settings.model)
+    if sys.stderr.isatty():
+        print(f"Loading {files.name} ...", file=sys.stderr)
+    with LLM(str(files.path), **engine_options(settings)) as llm:
+        yield Local(llm, files.name)
 
 
 class Local:
     """The engine in this process."""
 
-    def __init__(self, llm: LLM) -> None:
-        self.name = llm.name
+    def __init__(self, llm: LLM, name: str) -> None:
+        self.name = name
         self._llm = llm
 
     def stream(self, prompt: str | Messages, params: SamplingParams, answer: Answer) -> Iterator[str]:

@@ -20,6 +20,7 @@ class Banner:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._began = time.monotonic()
+        self._stage = ""  # of the fetch, as last printed
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -33,6 +34,7 @@ class Banner:
 
     def fetching(self, stage: str, done: int, total: int | None) -> None:
         if not self._console.is_terminal:
+            self._fetching_line(stage, total)
             return
         if self._progress is None:
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -42,8 +44,16 @@ class Banner:
         assert self._task is not None
         self._progress.update(self._task, description=stage, completed=done, total=total)
 
+    def _fetching_line(self, stage: str, total: int | None) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            size = f" ({total / 1e6:.0f} MB)" if total else ""
+            self._console.print(f"{escape(stage)}{size} ...")
+
     def loading(self, name: str) -> None:
         self._stop_progress()
+        if self._stage:
+            self._console.print(f"Fetched after {time.monotonic() - self._began:.0f} s.")
         self._console.print(f"Loading {escape(name)} ...")
 
     def ready(self, url: str, model: str, info: EngineInfo, *, keys: bool) -> None:
