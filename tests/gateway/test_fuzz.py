@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from tests.server import Server
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
-SECONDS = 5.0  # for each path and way of making things up, of which there are twelve
 EXPLORE = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     database=None,
     derandomize=True,
@@ -58,14 +56,13 @@ def bounded(body: Any) -> Any:
 @pytest.mark.parametrize("path", PATHS)
 def test_requests_made_from_the_document_never_break_the_server(server: Server, path: str, mode: Any) -> None:
     schema = schemathesis.openapi.from_dict(json.loads(server.get("/openapi.json").body))
-    deadline = time.monotonic() + SECONDS
     sent = 0
 
     @given(case=schema[path]["POST"].as_strategy(generation_mode=mode))
     @EXPLORE
     def run(case: Any) -> None:
         nonlocal sent
-        if time.monotonic() < deadline and isinstance(case.body, dict | list | str | int | float | None):
+        if isinstance(case.body, dict | list | str | int | float | None):
             check(server, path, encoded(bounded(case.body)))
             sent += 1
 
@@ -86,13 +83,11 @@ def test_any_value_in_any_known_field_never_breaks_the_server(server: Server, pa
         "/tokenize": {"prompt": "hi"},
         "/detokenize": {"tokens": [1]},
     }[path]
-    deadline = time.monotonic() + SECONDS
 
     @given(name=st.sampled_from(names), value=JSON)
     @EXPLORE
     def run(name: str, value: Any) -> None:
-        if time.monotonic() < deadline:
-            check(server, path, encoded(bounded({**base, name: value})))
+        check(server, path, encoded(bounded({**base, name: value})))
 
     run()
 

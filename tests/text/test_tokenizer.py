@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +123,26 @@ def test_a_lone_surrogate_is_refused_with_its_place(tokenizer: Tokenizer) -> Non
 
 
 def test_other_threads_run_while_a_long_text_is_encoded(tokenizer: Tokenizer) -> None:
-    text = "<|im_ " * 200_000
-    thread = threading.Thread(target=tokenizer.encode, args=(text,))
-    turns = 0
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # now only the encoder itself can let another thread run
+    try:
+        assert any(seen_while_it_encodes(tokenizer) for _ in range(10))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def seen_while_it_encodes(tokenizer: Tokenizer) -> bool:
+    """Whether this thread had a turn after an encoding had begun and before it had ended."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def encode() -> None:
+        begun.set()
+        tokenizer.encode("<|im_ " * 50_000)
+        ended.set()
+
+    thread = threading.Thread(target=encode)
     thread.start()
-    while thread.is_alive():
-        time.sleep(0.001)
-        turns += 1
-    assert turns > 10  # one, if the encoder kept the interpreter to itself
+    begun.wait()
+    seen = not ended.is_set()
+    thread.join()
+    return seen
