@@ -141,7 +141,10 @@ def _surroundings(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[str]
 
 
 def _reached(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[str]:
-    """How near the engine came to the memory ceiling: every step reads all weights once."""
+    """How near the engine came to the memory ceiling: every step reads each matrix once.
+
+    `weight_bytes` leaves the embedding out: of that table a step reads one row for each token.
+    """
     weights = content["subject"].get("weight_bytes")
     ceiling = content["ceilings"]["memory_read_gb_per_second"]
     for run in runs:
