@@ -50,6 +50,17 @@ def test_every_known_mistake_is_a_400_that_names_its_field(server: Server) -> No
             assert reply.error["type"] == "invalid_request_error"
 
 
+def test_what_the_template_cannot_take_is_a_400_that_names_its_field(server: Server) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "[1]"}}
+    for fields, param in (
+        ({"messages": [{"role": "assistant", "tool_calls": [call]}]},
+         "messages[0].tool_calls[0].function.arguments"),
+        ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
+    ):  # fmt: skip
+        reply = server.post(CHAT, {**without_model(chat()), **fields})
+        assert (reply.status, reply.error["param"]) == (400, param)
+
+
 def test_bodies_that_are_not_json_are_a_400(server: Server) -> None:
     for path in (CHAT, TEXT, "/tokenize", "/detokenize"):
         for body, _ in BODIES:

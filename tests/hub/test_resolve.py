@@ -11,8 +11,9 @@ from gguf import GGUFWriter
 from safetensors.numpy import save_file
 
 from penstock.errors import ModelError
-from penstock.hub import DEFAULT_NAMES, ModelFiles, home, resolve
+from penstock.hub import ModelFiles, home, resolve
 from penstock.hub.local import gguf_name
+from penstock.hub.resolve import DEFAULT_NAMES
 
 
 def write_gguf(path: Path) -> Path:

@@ -143,7 +143,6 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
     ({"messages": [{"role": "assistant", "tool_calls": [
         {"id": "a", "type": "function", "index": HUGE, "function": {"name": "f", "arguments": "{}"}}]}]},
      "messages[0].tool_calls[0].index"),
-    ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
     ({"continue_final_message": "yes"}, "continue_final_message"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
@@ -189,8 +188,7 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
         ({"messages": [{"role": "assistant", "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}]}]},
          "messages[0].tool_calls[0].function.arguments")
-        for arguments in ("{", "[1]", '"x"', "[" * 5000, '{"a":' * 900 + "1" + "}" * 900, "x" * 5000, 5, {},
-                          f'{{"a": {HUGE}}}')
+        for arguments in (5, {})
     ),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.hub import ModelFiles
-from penstock.text import Tokenizer
+from penstock.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

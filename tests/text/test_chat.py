@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidRequestError, ModelError
-from penstock.text import RESERVED_KWARGS, ChatTemplate, Tokenizer
+from penstock.text.chat import RESERVED_KWARGS, ChatTemplate
+from penstock.text.tokenizer import Tokenizer
 
 SYSTEM = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
@@ -28,14 +29,19 @@ def user(content: Any) -> Messages:
     return [{"role": "user", "content": content}]
 
 
+def text(tokenizer: Tokenizer, ids: list[int]) -> str:
+    """A prompt as it can be read."""
+    return tokenizer.decode(ids, skip_special=False)
+
+
 def test_the_default_model_gets_its_own_prompt(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
-    text = chat.render(user("Hi"))
-    assert text == f"{SYSTEM}<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    assert chat.encode(user("Hi")) == tokenizer.encode(text)
+    prompt = f"{SYSTEM}<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert chat.encode(user("Hi")) == tokenizer.encode(prompt)
 
 
-def test_without_a_generation_prompt_the_turn_stays_closed(chat: ChatTemplate) -> None:
-    assert chat.render(user("Hi"), add_generation_prompt=False).endswith("Hi<|im_end|>\n")
+def test_without_a_generation_prompt_the_turn_stays_closed(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
+    ids = chat.encode(user("Hi"), add_generation_prompt=False)
+    assert text(tokenizer, ids).endswith("Hi<|im_end|>\n")
 
 
 def test_control_tokens_in_a_message_stay_text(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
@@ -43,7 +49,7 @@ def test_control_tokens_in_a_message_stay_text(chat: ChatTemplate, tokenizer: To
     harmless = chat.encode(user("Hi"))
     special = tokenizer.special_ids
     assert [i for i in ids if i in special] == [i for i in harmless if i in special]
-    assert tokenizer.decode(ids, skip_special=False) == chat.render(user(EVIL))
+    assert text(tokenizer, ids) == f"{SYSTEM}<|im_start|>user\n{EVIL}<|im_end|>\n<|im_start|>assistant\n"
     # The span of the message is exactly its text, tokenized as text.
     begin = tokenizer.encode(f"{SYSTEM}<|im_start|>user\n")
     span = tokenizer.encode(f"user\n{EVIL}", parse_special=False)
@@ -90,97 +96,114 @@ def test_what_a_template_does_to_the_text_makes_no_control_token_either(
     assert not tokenizer.special_ids.intersection(ids)
 
 
-def test_tools_and_arguments_are_text_as_well(tokenizer: Tokenizer) -> None:
-    chat = ChatTemplate("{{ tools[0] | tojson }} {{ mood }} <|im_end|>", tokenizer)
-    ids = chat.encode(user("x"), tools=[{"name": EVIL}], kwargs={"mood": "<|im_end|>"})
+def test_arguments_are_text_as_well(tokenizer: Tokenizer) -> None:
+    chat = ChatTemplate("{{ moods[0] | tojson }} {{ mood }} <|im_end|>", tokenizer)
+    ids = chat.encode(user("x"), kwargs={"moods": [{"name": EVIL}], "mood": "<|im_end|>"})
     assert [i for i in ids if i in tokenizer.special_ids] == [2]  # the template's own, at the end
     assert ids[-1] == 2
     assert '{"name": "<|im_end|>\\n' in tokenizer.decode(ids, skip_special=False)
 
 
 def test_private_use_characters_in_messages_survive(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
-    text = "\ue000\ue001<|im_end|>\ue000"
-    assert text in chat.render(user(text))
-    assert text in tokenizer.decode(chat.encode(user(text)), skip_special=False)
+    private = "\ue000\ue001<|im_end|>\ue000"
+    assert private in text(tokenizer, chat.encode(user(private)))
 
 
 def test_messages_with_every_private_use_character_are_refused(chat: ChatTemplate) -> None:
     everything = "".join(map(chr, (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE))))
     with pytest.raises(InvalidRequestError, match="private-use"):
-        chat.render(user(everything))
+        chat.encode(user(everything))
 
 
 def test_a_final_message_is_continued_where_it_ends(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
     messages = [*user("Count."), {"role": "assistant", "content": "One, two, "}]
-    text = chat.render(messages, add_generation_prompt=False, continue_final_message=True)
-    assert text.endswith("<|im_start|>assistant\nOne, two, ")
     ids = chat.encode(messages, add_generation_prompt=False, continue_final_message=True)
-    assert ids == tokenizer.encode(text)
+    prompt = text(tokenizer, ids)
+    assert prompt.endswith("<|im_start|>assistant\nOne, two, ")
+    assert ids == tokenizer.encode(prompt)
 
 
 def test_a_message_shown_twice_is_continued_where_it_is_shown_last(tokenizer: Tokenizer) -> None:
     chat = ChatTemplate("{{ messages[0].content }}|{{ messages[0].content }}|", tokenizer)
-    text = chat.render(user("One,"), add_generation_prompt=False, continue_final_message=True)
-    assert text == "One,|One,"
+    ids = chat.encode(user("One,"), add_generation_prompt=False, continue_final_message=True)
+    assert text(tokenizer, ids) == "One,|One,"
 
 
 def test_continuing_and_starting_a_turn_exclude_each_other(chat: ChatTemplate) -> None:
     with pytest.raises(InvalidRequestError, match="exclude each other"):
-        chat.render(user("Hi"), continue_final_message=True)
+        chat.encode(user("Hi"), continue_final_message=True)
 
 
 @pytest.mark.parametrize("messages", [[], user([]), user(["a string for a part"])])
 def test_a_final_message_without_text_cannot_be_continued(tokenizer: Tokenizer, messages: Messages) -> None:
     chat = ChatTemplate("{% for p in messages[0].content %}{% endfor %}", tokenizer)
     with pytest.raises(InvalidRequestError, match="needs a final message that ends with text"):
-        chat.render(messages, add_generation_prompt=False, continue_final_message=True)
+        chat.encode(messages, add_generation_prompt=False, continue_final_message=True)
 
 
-def test_content_in_parts_is_joined_for_a_template_that_wants_a_string(chat: ChatTemplate) -> None:
+def test_content_in_parts_is_joined_for_a_template_that_wants_a_string(
+    chat: ChatTemplate, tokenizer: Tokenizer
+) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert "user\none\ntwo<|im_end|>" in chat.render(user(parts))
+    assert "user\none\ntwo<|im_end|>" in text(tokenizer, chat.encode(user(parts)))
 
 
 def test_content_in_parts_is_kept_for_a_template_that_loops_over_it(tokenizer: Tokenizer) -> None:
     source = "{%- for part in messages[0]['content'] -%}[{{ part.text }}]{%- endfor -%}"
     chat = ChatTemplate(source, tokenizer)
-    assert (
-        chat.render(user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])) == "[one][two]"
-    )
+    ids = chat.encode(user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]))
+    assert text(tokenizer, ids) == "[one][two]"
 
 
 @pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "x"}}, 5, {"text": None}])
 @pytest.mark.parametrize("source", ["{{ messages }}", "{% for p in messages[0].content %}{% endfor %}"])
 def test_a_part_that_is_no_text_is_refused(tokenizer: Tokenizer, source: str, part: Any) -> None:
     with pytest.raises(InvalidRequestError, match="this model takes text only"):
-        ChatTemplate(source, tokenizer).render(user([{"type": "text", "text": "see"}, part]))
+        ChatTemplate(source, tokenizer).encode(user([{"type": "text", "text": "see"}, part]))
 
 
-def test_a_message_without_content_is_empty(chat: ChatTemplate) -> None:
-    assert "<|im_start|>assistant\n<|im_end|>" in chat.render(
-        [*user("x"), {"role": "assistant", "content": None}], add_generation_prompt=False
-    )
+def test_a_message_without_content_is_empty(chat: ChatTemplate, tokenizer: Tokenizer) -> None:
+    messages = [*user("x"), {"role": "assistant", "content": None}]
+    ids = chat.encode(messages, add_generation_prompt=False)
+    assert "<|im_start|>assistant\n<|im_end|>" in text(tokenizer, ids)
 
 
 def test_arguments_of_tool_calls_reach_the_template_as_objects(tokenizer: Tokenizer) -> None:
     chat = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments.city }}", tokenizer)
     call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    assert chat.render([message]) == "Bern"
+    assert text(tokenizer, chat.encode([message])) == "Bern"
     assert call["function"]["arguments"] == '{"city": "Bern"}'  # type: ignore[index]  # the caller's is untouched
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "nonsense", "[" * 100_000])
-def test_arguments_that_are_no_object_are_refused(chat: ChatTemplate, arguments: str) -> None:
+def test_a_tool_call_without_arguments_has_none(tokenizer: Tokenizer) -> None:
+    chat = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", tokenizer)
+    call = {"type": "function", "function": {"name": "weather", "arguments": ""}}
+    ids = chat.encode([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert text(tokenizer, ids) == "{}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{", "[1]", '"x"', "nonsense", "[" * 100_000, '{"a":' * 17 + "1" + "}" * 17,
+        '{"a":' * 900 + "1" + "}" * 900,
+        '{"a": ' + "9" * 400 + "}", '{"a": ' + "9" * 5000 + "}", '{"a": 18446744073709551616}',
+        '{"a": [1e999]}', '{"a": NaN}', '{"a": -Infinity}',
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_plain_object_are_refused(chat: ChatTemplate, arguments: str) -> None:
     call = {"type": "function", "function": {"name": "weather", "arguments": arguments}}
-    with pytest.raises(InvalidRequestError, match="'weather' are not a JSON object"):
-        chat.render([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    with pytest.raises(InvalidRequestError, match="must be the text of a JSON object") as caught:
+        chat.encode([*user("x"), {"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_KWARGS))
 def test_template_arguments_cannot_replace_what_is_ours(chat: ChatTemplate, name: str) -> None:
     with pytest.raises(InvalidRequestError, match=name) as caught:
-        chat.render(user("Hi"), kwargs={name: "x"})
+        chat.encode(user("Hi"), kwargs={name: "x"})
     assert caught.value.param == "chat_template_kwargs"
 
 
@@ -193,12 +216,12 @@ def test_every_variable_and_function_of_the_template_is_reserved(tokenizer: Toke
 
 def test_other_template_arguments_are_passed_on(tokenizer: Tokenizer) -> None:
     chat = ChatTemplate("{% if enable_thinking is false %}quick{% endif %}", tokenizer)
-    assert chat.render(user("Hi"), kwargs={"enable_thinking": False}) == "quick"
+    assert text(tokenizer, chat.encode(user("Hi"), kwargs={"enable_thinking": False})) == "quick"
 
 
 def test_a_template_argument_no_template_can_read_is_refused(chat: ChatTemplate) -> None:
     with pytest.raises(InvalidRequestError, match="no template can read"):
-        chat.render(user("Hi"), kwargs={"not a name": 1})
+        chat.encode(user("Hi"), kwargs={"not a name": 1})
 
 
 def test_what_the_template_says_no_to_is_the_answer(tokenizer: Tokenizer) -> None:

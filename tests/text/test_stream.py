@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.engine.request import SamplingParams
-from penstock.text import TextStream, Tokenizer
+from penstock.text.stream import TextStream
+from penstock.text.tokenizer import Tokenizer
 
 
 class Spelled:

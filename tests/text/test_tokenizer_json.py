@@ -15,7 +15,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from penstock.engine.request import SamplingParams
 from penstock.errors import ModelError
 from penstock.hub import ModelFiles
-from penstock.text import ChatTemplate, TextStream, Tokenizer
+from penstock.text.chat import ChatTemplate
+from penstock.text.stream import TextStream
+from penstock.text.tokenizer import Tokenizer
 
 CORPUS = [
     "The gate opens, and water falls on the wheel.",
@@ -152,7 +154,6 @@ def test_white_space_that_a_control_token_takes_is_taken_in_templates_too(tmp_pa
     for text in ("a<|end|>\n\n b", "a  <l> b", "<|end|>  <l>", "a<|end|>"):
         assert ours.encode_marked(text, "\ue000") == ours.encode(text)
         assert ours.encode(text) == backend.encode(text).ids
-    assert ours.least_tokens("x" * 1000) == 0  # any number of spaces may vanish in one token
 
 
 def test_added_tokens_have_one_id_in_both_modes(tmp_path: Path) -> None:
@@ -216,7 +217,8 @@ def test_the_chat_template_is_found_wherever_it_is_kept(tmp_path: Path, place: s
     if place == "file":
         (folder / "chat_template.jinja").write_text("T{{ messages[0].content }}")
     ours = load(folder)
-    assert ChatTemplate(ours.chat_template, ours).render([{"role": "user", "content": "x"}]) == "Tx"
+    prompt = ChatTemplate(ours.chat_template, ours).encode([{"role": "user", "content": "x"}])
+    assert ours.decode(prompt) == "Tx"
 
 
 def test_truncation_and_padding_of_the_file_are_not_ours(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from penstock.protocol import sse
+from penstock.protocol.decode import shown
 from penstock.protocol.errors import Failure, HTTPError
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -69,17 +70,19 @@ class Call:
     def _check_headers(self) -> None:
         kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != _JSON:
+            given = shown(kind.decode("latin-1")) if kind else "no Content-Type"
             raise HTTPError(
                 415,
-                f"The body must be application/json, got {_shown(kind) if kind else 'no Content-Type'}.",
+                f"The body must be application/json, got {given}.",
                 code="unsupported_media_type",
             )
         # "identity" too: the header has no such value, and whoever sends it means something else.
         encoding = self.headers.get(b"content-encoding", b"").strip()
         if encoding:
+            given = shown(encoding.decode("latin-1"))
             raise HTTPError(
                 415,
-                f"A Content-Encoding is not supported, got {_shown(encoding)}; send the body as it is.",
+                f"A Content-Encoding is not supported, got {given}; send the body as it is.",
                 code="unsupported_content_encoding",
             )
         length = self.headers.get(b"content-length", b"")
@@ -141,7 +144,3 @@ def _too_large() -> HTTPError:
     return HTTPError(
         413, f"The body is larger than {MAX_BODY_BYTES} bytes; send a shorter one.", code="body_too_large"
     )
-
-
-def _shown(value: bytes) -> str:
-    return repr(value[:64].decode("latin-1"))

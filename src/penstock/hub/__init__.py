@@ -5,6 +5,6 @@ Knows file formats and download sources; must not know torch, tokens' meaning, r
 """
 
 from penstock.hub.files import ModelFiles, Progress, home
-from penstock.hub.resolve import DEFAULT_NAMES, resolve
+from penstock.hub.resolve import resolve
 
-__all__ = ["DEFAULT_NAMES", "ModelFiles", "Progress", "home", "resolve"]
+__all__ = ["ModelFiles", "Progress", "home", "resolve"]

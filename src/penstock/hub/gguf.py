@@ -62,10 +62,6 @@ class GGUFTensor:
     offset: int  # bytes from the start of the file
     nbytes: int
 
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
 
 class GGUFFile:
     """One GGUF file. Opening reads the header only; tensor data stays on disk until asked for."""

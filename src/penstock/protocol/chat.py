@@ -81,12 +81,6 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fiel
 
 def template_options(add: bool | None, resume: bool | None, kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Which variables a client may set is for the template to say; here only how deep and large they are."""
-    if add and resume:
-        raise InvalidRequestError(
-            "add_generation_prompt and continue_final_message exclude each other: "
-            "either a new message is opened or the last one goes on.",
-            param="continue_final_message",
-        )
     check_plain(kwargs, "chat_template_kwargs")
     check_small(kwargs, "chat_template_kwargs")
     return {

@@ -11,10 +11,6 @@ from penstock.errors import InvalidRequestError
 
 T = TypeVar("T")
 
-# The largest integer that any count in a request may have; larger ones never mean anything
-# and would not fit the messages between processes.
-MAX_COUNT: Final = 2**31 - 1
-
 _KINDS: Final = {
     "int": "an integer",
     "float": "a number",

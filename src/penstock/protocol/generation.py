@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from penstock.engine.request import (
     MAX_CHOICES,
+    MAX_COUNT,
     MAX_LOGPROBS,
     MAX_PRIORITY,
     MAX_STOP_CHARACTERS,
@@ -16,7 +17,7 @@ from penstock.engine.request import (
     SamplingParams,
 )
 from penstock.errors import ContextLengthError, InvalidRequestError
-from penstock.protocol.decode import MAX_COUNT, shown
+from penstock.protocol.decode import shown
 
 MAX_PROMPTS = 256
 # Choices of one HTTP request, over all its prompts: what a full engine queue holds by default.

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from penstock.engine.request import MAX_COUNT
 from penstock.errors import InvalidRequestError
-from penstock.protocol.decode import MAX_COUNT, shown
+from penstock.protocol.decode import shown
 from penstock.protocol.plain import check_plain
 
 
@@ -184,26 +185,11 @@ def _tool_call(call: ToolCall | CustomToolCall, where: str) -> dict[str, Any]:
             param=f"{where}.type",
             code="unsupported_value",
         )
-    arguments = _arguments(call.function.arguments, f"{where}.function.arguments")
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.function.name, "arguments": arguments},
+        "function": {"name": call.function.name, "arguments": call.function.arguments},
     }
-
-
-def _arguments(text: str, where: str) -> dict[str, Any]:
-    """Clients send arguments as JSON text, as they got them; templates print them as an object."""
-    try:
-        value = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise InvalidRequestError(
-            f"{where} must be the text of a JSON object, got {shown(text)}.", param=where
-        )
-    check_plain(value, where)
-    return value
 
 
 def _text(content: Content, where: str, *, refusal: bool = False) -> str | list[dict[str, str]]:

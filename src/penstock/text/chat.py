@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,13 @@ RESERVED_KWARGS = frozenset({
     "raise_exception", "range", "return_dict", "return_tensors", "self", "strftime_now", "tokenize",
     "tokenizer", "tokenizer_kwargs", "tools", "truncation", "unk_token",
 })  # fmt: skip
+MAX_DEPTH = 16  # of the arguments of a tool call
 # A template that loops over a message's content wants its parts; the others want one string.
 _LOOPS_OVER_CONTENT = re.compile(r"\bfor\s+\w+\s+in\s+[\w.\[\]'\"]*content\b['\"\]]*\s*(?:-?%}|if\b)")
 
 
 class ChatTemplate:
-    """One model's template. Text in messages, tools and arguments never becomes a control token."""
+    """One model's template. Text in messages and arguments never becomes a control token."""
 
     def __init__(self, source: str | None, tokenizer: Tokenizer) -> None:
         self.source = source
@@ -45,40 +47,15 @@ class ChatTemplate:
         except (TemplateError, RecursionError) as error:
             raise ModelError(f"The chat template cannot be used: {str(error).rstrip('.')}.") from None
 
-    def render(
-        self,
-        messages: list[dict[str, Any]],
-        *,
-        tools: list[dict[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        kwargs: dict[str, Any] | None = None,
-    ) -> str:
-        """The prompt as text, for showing; only `encode` keeps control tokens and their look-alikes apart."""
-        text, mark = self._marked(messages, tools, add_generation_prompt, continue_final_message, kwargs)
-        return text.replace(mark, "")
-
     def encode(
         self,
         messages: list[dict[str, Any]],
         *,
-        tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: dict[str, Any] | None = None,
     ) -> list[int]:
         """The prompt as token ids."""
-        text, mark = self._marked(messages, tools, add_generation_prompt, continue_final_message, kwargs)
-        return self._tokenizer.encode_marked(text, mark)
-
-    def _marked(
-        self,
-        messages: list[dict[str, Any]],
-        tools: list[dict[str, Any]] | None,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        kwargs: dict[str, Any] | None,
-    ) -> tuple[str, str]:
         if self._render is None:
             raise InvalidRequestError(
                 "This model has no chat template, so it cannot chat; let it complete text instead."
@@ -89,8 +66,11 @@ class ChatTemplate:
                 "continue_final_message and add_generation_prompt exclude each other; turn one off.",
                 param="continue_final_message",
             )
-        prepared = [_prepared(message, self._wants_parts) for message in messages]
-        mark, end_mark = unused_characters(2, [prepared, tools, extra, self.source])
+        prepared = [
+            _prepared(message, self._wants_parts, f"messages[{number}]")
+            for number, message in enumerate(messages)
+        ]
+        mark, end_mark = unused_characters(2, [prepared, extra, self.source])
         marked = self._control.marked(prepared, mark)
         if continue_final_message:
             _append_to_final(marked, end_mark)
@@ -99,7 +79,7 @@ class ChatTemplate:
             documents=None,
             **self._control.marked(extra, mark),
             messages=marked,
-            tools=self._control.marked(tools, mark),
+            tools=None,
             add_generation_prompt=add_generation_prompt,
         )
         if continue_final_message:
@@ -110,7 +90,7 @@ class ChatTemplate:
                     param="continue_final_message",
                 )
             text = text.replace(end_mark, "")  # templates may show a message more than once
-        return text, mark
+        return self._tokenizer.encode_marked(text, mark)
 
     def _rendered(self, **variables: Any) -> str:
         assert self._render is not None
@@ -144,7 +124,7 @@ def _checked_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return dict(kwargs or {})
 
 
-def _prepared(message: dict[str, Any], wants_parts: bool) -> dict[str, Any]:
+def _prepared(message: dict[str, Any], wants_parts: bool, where: str) -> dict[str, Any]:
     """A message in the form templates are written for; the client's is left as it is."""
     message = dict(message)
     content = message.get("content")
@@ -155,7 +135,10 @@ def _prepared(message: dict[str, Any], wants_parts: bool) -> dict[str, Any]:
         if not wants_parts:
             message["content"] = "\n".join(texts)
     if message.get("tool_calls"):
-        message["tool_calls"] = [_parsed_call(call) for call in message["tool_calls"]]
+        message["tool_calls"] = [
+            _parsed_call(call, f"{where}.tool_calls[{number}].function.arguments")
+            for number, call in enumerate(message["tool_calls"])
+        ]
     return message
 
 
@@ -169,21 +152,46 @@ def _part_text(part: Any) -> str:
     return text
 
 
-def _parsed_call(call: dict[str, Any]) -> dict[str, Any]:
+def _parsed_call(call: dict[str, Any], where: str) -> dict[str, Any]:
     """Clients send a call's arguments as JSON text; templates write them out as an object."""
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = json.loads(function["arguments"] or "{}")
+        arguments = json.loads(
+            function["arguments"] or "{}", parse_int=_integer, parse_float=_number, parse_constant=_number
+        )
     except (ValueError, RecursionError):
         arguments = None
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or not _within(arguments, MAX_DEPTH):
         raise InvalidRequestError(
-            f"The arguments of the tool call {function.get('name')!r} are not a JSON object.",
-            param="messages",
+            f"{where} must be the text of a JSON object of at most {MAX_DEPTH} levels and of numbers of at "
+            f"most 64 bits, got {function['arguments'][:60]!r}.",
+            param=where,
         )
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _integer(digits: str) -> int:
+    value = int(digits)
+    if not -(2**63) <= value < 2**64:
+        raise ValueError
+    return value
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _within(value: Any, levels: int) -> bool:
+    """Whether containers nest at most so deep: what works on them, works recursively."""
+    if not isinstance(value, dict | list):
+        return True
+    children = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_within(child, levels - 1) for child in children)
 
 
 def _append_to_final(messages: list[dict[str, Any]], mark: str) -> None:

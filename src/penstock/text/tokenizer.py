@@ -35,7 +35,6 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}  # filled as tokens are met
 
         entries = self._parsing.get_vocab(with_added_tokens=True)
-        self._longest = _longest(vocabulary.backend, entries)
         self.vocab_size: int = 1 + max(entries.values())
         self.bos_token_id: int | None = vocabulary.bos_token_id
         self.eos_token_ids: tuple[int, ...] = vocabulary.eos_token_ids
@@ -60,10 +59,6 @@ class Tokenizer:
         ids = _ids(self._parsing if parse_special else self._plain, text)
         wanted = self._vocabulary.add_bos if add_bos is None else add_bos
         return [self.bos_token_id, *ids] if wanted and self.bos_token_id is not None else ids
-
-    def least_tokens(self, text: str) -> int:
-        """No fewer tokens can spell the text; a bound that costs nothing, to refuse a prompt far too long."""
-        return -(-len(text) // self._longest) if self._longest else 0
 
     def encode_marked(self, text: str, mark: str) -> list[int]:
         """Token ids of a rendered template: control tokens where whole, all else as text without the mark."""
@@ -150,15 +145,6 @@ def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Token
             plain.add_tokens([token])
     plain.encode_special_tokens = True
     return plain
-
-
-def _longest(backend: tokenizers.Tokenizer, entries: Mapping[str, int]) -> int:
-    """Characters that one token can stand for at most; 0 where text shrinks before it is tokenized."""
-    if backend.normalizer is not None:
-        return 0
-    if any(token.lstrip or token.rstrip for token in backend.get_added_tokens_decoder().values()):
-        return 0
-    return max(map(len, entries))
 
 
 def _pattern(special: Mapping[str, int]) -> re.Pattern[str]:
