@@ -148,7 +148,7 @@ class Remote:
 
 
 def _fields(params: SamplingParams) -> dict[str, Any]:
-    """Only what differs from the API's own defaults, so that any server understands it."""
+    """Only fields of OpenAI's own API, and what is off left out, so that any server understands it."""
     fields: dict[str, Any] = {"temperature": params.temperature, "top_p": params.top_p}
     if params.max_tokens is not None:
         fields["max_tokens"] = params.max_tokens
