@@ -1,6 +1,6 @@
 """What holds for every test, wherever it is.
 
-With PENSTOCK_FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only
+With FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only
 tests marked `gpu` may still be skipped: the device is not something one can install.
 """
 
@@ -15,15 +15,13 @@ import pytest
 # other (3x the time on two cores). Read by OpenMP when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-FORBIDDEN = os.environ.get("PENSTOCK_FORBID_SKIPS", "") not in ("", "0")
+FORBIDDEN = os.environ.get("FORBID_SKIPS", "") not in ("", "0")
 
 
 def _as_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     report.outcome = "failed"
-    report.longrepr = (
-        f"{reason}\nSkips are forbidden here (PENSTOCK_FORBID_SKIPS=1): install what is missing."
-    )
+    report.longrepr = f"{reason}\nSkips are forbidden here (FORBID_SKIPS=1): install what is missing."
 
 
 @pytest.hookimpl(wrapper=True)

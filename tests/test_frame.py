@@ -108,7 +108,7 @@ def outcome(folder: Path, forbid: str) -> str:
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
-        env={**os.environ, "PENSTOCK_FORBID_SKIPS": forbid},
+        env={**os.environ, "FORBID_SKIPS": forbid},
         capture_output=True,
         text=True,
         cwd=folder,

@@ -77,7 +77,7 @@ class LLM:
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
-        files = resolve(model)
+        files = resolve(model, progress=_Stages() if sys.stderr.isatty() else None)
         self.name = files.name
         self.tokenizer = Tokenizer.load(files)
         config = EngineConfig(model=str(files.path), **options)
@@ -252,8 +252,7 @@ class _Running:
             return False
         choice = self._choices[event.index]
         known = len(choice.token_ids)
-        if event.index == 0:
-            self._cached = event.cached_tokens
+        self._cached = max(self._cached, event.cached_tokens)
         text = choice.take(event)
         if self.chunks is not None:
             fresh = choice.token_ids[known:]
@@ -274,6 +273,18 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if prompts and isinstance(prompts[0], int):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
+
+
+class _Stages:
+    """Says on a terminal what is being fetched, a line for each stage."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        if stage != self._last:
+            self._last = stage
+            sys.stderr.write(f"{stage}\n")
 
 
 class _ProgressBar:

@@ -73,10 +73,13 @@ class Settings:
         None, INTEGER, "Longest prompt plus answer, in tokens; the model's own context otherwise."
     )
     max_running: int | None = _option(
-        None, INTEGER, "Most requests computed in one step.", aliases=("max_num_seqs",)
+        None,
+        INTEGER,
+        "Most choices computed in one step; a request has n of them.",
+        aliases=("max_num_seqs",),
     )
     max_waiting: int = _option(
-        1024, INTEGER, "Most requests that may wait; further ones are refused with 429."
+        1024, INTEGER, "Most choices that may wait; further requests are refused with 429."
     )
     max_step_tokens: int | None = _option(
         None,

@@ -205,8 +205,7 @@ class _Answer:
             if choice.finish_reason is not None:
                 continue  # the engine's word on a choice that a stop string had ended before
             before = choice.tokens
-            if event.index == 0 and not before:
-                # Further choices always share the first one's prompt: that is no hit in the cache.
+            if not before:
                 self._usage.cached += event.cached_tokens
             delta = choice.feed(event, now)
             self._usage.completion += choice.tokens - before

@@ -86,7 +86,11 @@ class _EngineState(Collector):
         stats = self._stats()
         for name, text, value in (
             ("vllm:num_requests_running", "Choices being computed.", stats.running),
-            ("vllm:num_requests_waiting", "Choices waiting for their first step.", stats.waiting),
+            (
+                "vllm:num_requests_waiting",
+                "Choices waiting for a step, preempted ones included.",
+                stats.waiting,
+            ),
             ("vllm:kv_cache_usage_perc", "Share of KV blocks held by requests, 0 to 1.", stats.kv_usage),
             (
                 "penstock_kv_waste_ratio",
