@@ -114,6 +114,7 @@ def test_logprobs_of_a_chat(client: OpenAI, model_name: str) -> None:
         model=model_name,
         messages=[{"role": "user", "content": QUESTION}],
         max_tokens=6,
+        temperature=0,
         logprobs=True,
         top_logprobs=5,
     )

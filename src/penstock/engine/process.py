@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
+import signal
 import socket
 import sys
 import time
@@ -240,14 +242,19 @@ class EngineClient:
 
     async def kill(self) -> None:
         """End the process now; open requests get an error."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        self._kill()
+        await self._process.wait()
         if self._receiver is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._receiver
         self._writer.close()
+
+    def _kill(self) -> None:
+        # Not through the process object: before it sends a signal it looks whether the process has ended,
+        # and if so takes its exit code away from the event loop.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     def _send(self, message: ToEngine) -> None:
         # The transport buffers; the engine reads between steps, and what can be outstanding is bounded.
@@ -265,8 +272,7 @@ class EngineClient:
             self._fail(
                 EngineUnavailableError(f"The engine's messages cannot be read ({type(error).__name__}).")
             )
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._kill()
         code = await self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if self._draining and code == 0:
