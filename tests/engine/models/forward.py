@@ -45,7 +45,7 @@ def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Ten
                 positions=torch.tensor(positions, device=model.device),
                 places=torch.tensor(places, device=model.device),
                 sampled_rows=torch.arange(len(positions), device=model.device),
-                groups=plan_attention(spans, BLOCK_SIZE, total, model.device),
+                groups=plan_attention(spans, cache[0]),
             ),
             cache,
         )

@@ -37,7 +37,9 @@ class AttentionGroup:
     """Sequences of equal query count whose padded context is equally long."""
 
     rows: Tensor  # [sequences * queries] rows of the step's tokens
-    blocks: Tensor  # [sequences * blocks] block numbers, padded with the scratch block
+    blocks: Tensor  # [kv heads * sequences * blocks] rows of a layer's cache seen as one list of blocks
+    keys: Tensor  # [kv heads * sequences, context, head size] room for what is gathered, layer after layer
+    values: Tensor
     visible: int  # the first so many positions are seen by every query
     hidden: Tensor  # [sequences, queries, context - visible] True where a query may not look
     unseen: Tensor  # [sequences, TILE] of the last tile, True where no query may look
@@ -82,10 +84,14 @@ def write_kv(layer: KVLayer, keys: Tensor, values: Tensor, places: Tensor) -> No
     layer.values.flatten(1, 2).index_copy_(1, places, values.transpose(0, 1))
 
 
-def plan_attention(
-    spans: Sequence[tuple[int, int, Sequence[int]]], block_size: int, scratch_block: int, device: torch.device
-) -> list[AttentionGroup]:
-    """Group a step's sequences. Each span is (first position, tokens, block table), in row order."""
+def plan_attention(spans: Sequence[tuple[int, int, Sequence[int]]], layer: KVLayer) -> list[AttentionGroup]:
+    """Group a step's sequences. Each span is (first position, tokens, block table), in row order.
+
+    `layer` is any layer of the cache; its last block is the scratch block, read where a context is padded.
+    """
+    kv_heads, num_blocks, block_size, dim = layer.keys.shape
+    device = layer.keys.device
+    heads = torch.arange(kv_heads)[:, None] * num_blocks
     members: defaultdict[tuple[int, int, int], list[tuple[int, int, Sequence[int]]]] = defaultdict(list)
     row = 0
     for number, (start, count, table) in enumerate(spans):
@@ -96,7 +102,7 @@ def plan_attention(
     groups = []
     for (count, tiles, _), found in members.items():
         context = tiles * TILE
-        blocks = torch.full((len(found), context // block_size), scratch_block, dtype=torch.int64)
+        blocks = torch.full((len(found), context // block_size), num_blocks - 1, dtype=torch.int64)
         for index, (_, start, table) in enumerate(found):
             used = -(-(start + count) // block_size)
             blocks[index, :used] = torch.tensor(table[:used], dtype=torch.int64)
@@ -108,7 +114,9 @@ def plan_attention(
         groups.append(
             AttentionGroup(
                 rows=(rows[:, None] + queries).flatten().to(device),
-                blocks=blocks.flatten().to(device),
+                blocks=(heads + blocks.flatten()).flatten().to(device),
+                keys=layer.keys.new_empty((kv_heads * len(found), context, dim)),
+                values=layer.keys.new_empty((kv_heads * len(found), context, dim)),
                 visible=visible,
                 hidden=hidden.to(device),
                 unseen=hidden[:, -1, -TILE:].to(device),
@@ -128,6 +136,13 @@ def paged_attention(query: Tensor, layer: KVLayer, groups: Sequence[AttentionGro
     return output
 
 
+def _gathered(cache: Tensor, blocks: Tensor, room: Tensor) -> Tensor:
+    """Whole blocks as rows of a flat list: several times faster than a selection inside a dimension."""
+    flat = cache.view(cache.shape[0] * cache.shape[1], -1)
+    torch.index_select(flat, 0, blocks, out=room.view(blocks.shape[0], flat.shape[1]))
+    return room
+
+
 def _attend(query: Tensor, layer: KVLayer, group: AttentionGroup) -> Tensor:
     _, heads, dim = query.shape
     kv_heads = layer.keys.shape[0]
@@ -135,8 +150,10 @@ def _attend(query: Tensor, layer: KVLayer, group: AttentionGroup) -> Tensor:
     n, q, context = group.sequences, group.queries, group.context
     rows = q * shared
     padded = -(-rows // MIN_QUERY_ROWS) * MIN_QUERY_ROWS
-    keys = layer.keys.index_select(1, group.blocks).view(kv_heads * n, context, dim)
-    values = layer.values.index_select(1, group.blocks).view(kv_heads * n, context, dim)
+    keys, values = (
+        _gathered(layer.keys, group.blocks, group.keys),
+        _gathered(layer.values, group.blocks, group.values),
+    )
     # A weight of zero does not hide a value that is not a number, left there by a former owner.
     values.view(kv_heads, n, context, dim)[:, :, -TILE:].masked_fill_(group.unseen[None, :, :, None], 0.0)
     # [kv heads, sequences, queries * shared heads, head size]

@@ -92,7 +92,7 @@ class Runner:
             positions=position_rows,
             places=places,
             sampled_rows=torch.tensor(sampled, device=device),
-            groups=plan_attention(spans, size, self._scratch_block, device),
+            groups=plan_attention(spans, self._cache[0]),
         )
 
 
