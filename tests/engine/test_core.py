@@ -192,3 +192,14 @@ def test_computed_positions_are_not_counted_as_waste(model: Path) -> None:
     core.submit(request_of("a", [5] * 31, max_tokens=50))
     run(core)
     assert core.stats().kv_waste < 0.04, "at most three of the last four positions are empty"
+
+
+@pytest.mark.parametrize("penalty", [1e-300, 1e300])
+def test_an_extreme_repetition_penalty_is_only_extreme(penalty: float, model: Path) -> None:
+    core = EngineCore(config_of(model))
+    params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, repetition_penalty=penalty)
+    core.submit(Request(id="x", prompt=[1, 2, 3], params=params))
+    drawn = tokens(run(core)["x"])
+    assert len(drawn) == 8
+    if penalty > 1:
+        assert len({1, 2, 3, *drawn}) == 11, "something was repeated"

@@ -25,7 +25,7 @@ LIMITS: dict[str, tuple[list[Any], list[Any]]] = {
     "top_p": ([1e-300, 0.5, 1, 1.0], [0, 0.0, -0.1, 1.0001, NAN, INF, "1", True, None]),
     "top_k": ([-1, 0, 1, 2**31 - 1], [-2, 2**31, HUGE, 1.0, NAN, "1", True, None]),
     "min_p": ([0, 0.0, 0.5, 1, 1.0], [-0.1, 1.1, NAN, INF, "0", False, None]),
-    "repetition_penalty": ([1e-300, 0.5, 1, 100.0], [0, 0.0, -1, 100.1, NAN, INF, "1", True, None]),
+    "repetition_penalty": ([1e-300, 0.5, 1, 1e300], [0, 0.0, -1, NAN, INF, "1", True, None]),
     "presence_penalty": ([-2, 0, 2.0], [-2.1, 2.1, NAN, INF, -INF, "0", True, None]),
     "frequency_penalty": ([-2, 0, 2.0], [-2.1, 2.1, NAN, INF, -INF, "0", True, None]),
     "logit_bias": (

@@ -63,8 +63,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
         | None
     ) = None
     repetition_penalty: (
-        Annotated[float, limits("Above 1 discourages any repetition.", exclusiveMinimum=0, maximum=100)]
-        | None
+        Annotated[float, limits("Above 1 discourages any repetition.", exclusiveMinimum=0)] | None
     ) = None
     presence_penalty: Annotated[float, limits("For tokens seen already.", minimum=-2, maximum=2)] | None = (
         None

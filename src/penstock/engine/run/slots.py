@@ -38,7 +38,8 @@ class Slots:
                 params.temperature,
                 params.top_p,
                 params.min_p,
-                params.repetition_penalty,
+                # Beyond these a float32 logit would become infinite, or zero by zero.
+                min(max(params.repetition_penalty, 1e-6), 1e6),
                 params.presence_penalty,
                 params.frequency_penalty,
             ]
