@@ -59,7 +59,7 @@ SHARED: list[tuple[str, Any]] = [
     *(("min_p", value) for value in (-0.1, 1.1, "0", False)),
     *(("presence_penalty", value) for value in (-2.1, 2.1, "1", True)),
     *(("frequency_penalty", value) for value in (-2.1, 2.1, "1", True)),
-    *(("repetition_penalty", value) for value in (0, -1, 1e9, "1", True)),
+    *(("repetition_penalty", value) for value in (0, -1, "1", True)),
     *(("top_k", value) for value in (-2, 1.5, 1.0, "1", True, HUGE)),
     *(("n", value) for value in (0, -1, 129, 1.0, "1", True, HUGE)),
     *(("seed", value) for value in (2**64, -(2**63) - 1, 1.0, "1", True, HUGE)),
