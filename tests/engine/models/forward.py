@@ -39,16 +39,16 @@ def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Ten
             tables[i][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE
             for i, p in zip(owners, positions, strict=True)
         ]
-        logits = model.forward(
+        hidden = model.forward(
             StepInputs(
                 tokens=torch.tensor([t for _, tokens in parts for t in tokens], device=model.device),
                 positions=torch.tensor(positions, device=model.device),
                 places=torch.tensor(places, device=model.device),
-                sampled_rows=torch.arange(len(positions), device=model.device),
                 groups=plan_attention(spans, cache[0]),
             ),
             cache,
         )
+        logits = model.logits(hidden)
         for owner, row in zip(owners, logits, strict=True):
             found[owner].append(row)
     return [torch.stack(rows) for rows in found]

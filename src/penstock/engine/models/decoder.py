@@ -22,7 +22,6 @@ class StepInputs:
     tokens: Tensor  # [rows] token ids
     positions: Tensor  # [rows]
     places: Tensor  # [rows] where keys and values go: block * block size + offset
-    sampled_rows: Tensor  # rows whose logits are wanted
     groups: Sequence[AttentionGroup]
 
 
@@ -71,7 +70,7 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(self, inputs: StepInputs, cache: list[KVLayer]) -> Tensor:
-        """Logits in float32, [sampled rows, vocabulary]."""
+        """The hidden states after the last layer, [rows, hidden size]; `logits` makes the most of them."""
         config = self.config
         hidden = self.embedding[inputs.tokens]
         cos, sin = self.rotary.at(inputs.positions, hidden.dtype)
@@ -83,8 +82,17 @@ class Decoder:
                 config.intermediate_size, dim=-1
             )
             hidden = hidden + layer.down(F.silu(gate) * up)
-        wanted = self._norm(hidden[inputs.sampled_rows], self.final_norm)
-        return self.head(wanted).float()
+        return hidden
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of rows that `forward` gave; float32, [rows, vocabulary]. On the CPU, at least `CPU_MIN_ROWS`."""
+        return self.head(self.normed(hidden)).float()
+
+    @torch.inference_mode()
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Hidden states after the final norm, as embeddings are made of."""
+        return self._norm(hidden, self.final_norm)
 
     def _attention(
         self, layer: DecoderLayer, kv: KVLayer, x: Tensor, inputs: StepInputs, cos: Tensor, sin: Tensor

@@ -57,9 +57,10 @@ class Runner:
         for grant in plan.grants:
             self._slots.update_blocks(grant.sequence)
         sampling = [grant.sequence for grant in plan.grants if grant.samples]
-        logits = self._model.forward(self._inputs(plan), self._cache)
+        hidden = self._model.forward(self._inputs(plan), self._cache)
         if not sampling:
             return StepResult([], [])
+        logits = self._model.logits(hidden[self._sampled_rows(plan)])
         batch = self._slots.sampling_batch(sampling)
         sampled = sample(logits[: len(sampling)], batch)
         slots = torch.tensor([s.slot for s in sampling], device=self._model.device)
@@ -74,7 +75,6 @@ class Runner:
         total = int(ends[-1])
         positions = np.arange(total) + np.repeat(starts - (ends - counts), counts)
         slots = np.repeat(np.array([grant.sequence.slot for grant in plan.grants]), counts)
-        sampled = [int(end) - 1 for end, grant in zip(ends, plan.grants, strict=True) if grant.samples]
         slot_rows = torch.from_numpy(slots).to(device)
         position_rows = torch.from_numpy(positions).to(device)
         tokens = self._slots.tokens[slot_rows, position_rows]
@@ -84,16 +84,20 @@ class Runner:
             tokens = _padded(tokens, padding, 0)
             position_rows = _padded(position_rows, padding, 0)
             places = _padded(places, padding, self._scratch_block * size)
-        # Fewer rows than a matmul needs are made up with the first row again.
-        sampled += [0] * max(0, CPU_MIN_ROWS - len(sampled))
         spans = [(grant.start, grant.count, grant.sequence.table.blocks) for grant in plan.grants]
         return StepInputs(
             tokens=tokens,
             positions=position_rows,
             places=places,
-            sampled_rows=torch.tensor(sampled, device=device),
             groups=plan_attention(spans, self._cache[0]),
         )
+
+    def _sampled_rows(self, plan: StepPlan) -> Tensor:
+        ends = np.cumsum([grant.count for grant in plan.grants])
+        rows = [int(end) - 1 for end, grant in zip(ends, plan.grants, strict=True) if grant.samples]
+        # Fewer rows than a matmul needs are made up with the first row again.
+        rows += [0] * max(0, CPU_MIN_ROWS - len(rows))
+        return torch.tensor(rows, device=self._model.device)
 
 
 def _padded(values: Tensor, count: int, value: int) -> Tensor:
