@@ -6,11 +6,11 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from penstock.errors import ModelError
 from penstock.hub.safetensors import read_json
-from penstock.text.vocabulary import Vocabulary, end_ids
+from penstock.text.vocabulary import Spelling, Vocabulary, end_ids
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -49,6 +49,7 @@ def read_folder(path: Path) -> Vocabulary:
         named=named,
         continued=_continued(description.get("pre_tokenizer")),
         strips_leading_space=_strips(description.get("decoder")),
+        add_eos=settings.get("add_eos_token") is True,
     )
 
 
@@ -65,15 +66,18 @@ def _backend(file: Path) -> Any:
     return backend
 
 
-def _spelling(description: dict[str, Any], file: Path) -> Literal["byte_level", "sentencepiece"]:
+def _spelling(description: dict[str, Any], file: Path) -> Spelling:
     kinds = set(_kinds(description.get("decoder")))
     if "ByteLevel" in kinds:
         return "byte_level"
     if kinds & {"Metaspace", "ByteFallback"} or "Replace" in kinds:
         return "sentencepiece"
+    if "WordPiece" in kinds:
+        return "wordpiece"
     shown = ", ".join(sorted(kinds)) or "none"
     raise ModelError(
-        f"{file} has a decoder of kind {shown}; Penstock knows byte-level and SentencePiece-style tokenizers."
+        f"{file} has a decoder of kind {shown}; Penstock knows byte-level, SentencePiece-style and "
+        "WordPiece tokenizers."
     )
 
 
@@ -89,6 +93,8 @@ def _strips(part: Any) -> bool:
     """Whether decoding removes the leading space that encoding added."""
     if not isinstance(part, dict):
         return False
+    if part.get("type") == "WordPiece":
+        return True
     if part.get("type") == "Metaspace":
         return (
             part.get("prepend_scheme", "always") != "never"

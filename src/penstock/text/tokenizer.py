@@ -30,6 +30,7 @@ class Tokenizer:
         self._continued = (
             self._plain if vocabulary.continued is None else _plain(vocabulary.backend, vocabulary.continued)
         )
+        self._framed = _framed(vocabulary.backend, self._plain)
         self._added: dict[int, Any] = dict(self._parsing.get_added_tokens_decoder())
         self._control = _pattern(vocabulary.special)
         self._bytes: dict[int, bytes] = {}  # filled as tokens are met
@@ -59,6 +60,21 @@ class Tokenizer:
         ids = _ids(self._parsing if parse_special else self._plain, text)
         wanted = self._vocabulary.add_bos if add_bos is None else add_bos
         return [self.bos_token_id, *ids] if wanted and self.bos_token_id is not None else ids
+
+    def encode_pair(self, text: str, pair: str | None = None) -> tuple[list[int], list[int]]:
+        """Ids and segment numbers of a text, or two, that an encoder reads as a whole; all of it is text.
+
+        The model's own frame is put around them: [CLS] text [SEP] pair [SEP] and its like.
+        """
+        if self._framed is not None:
+            encoded = _encoded(self._framed, text if pair is None else (text, pair), framed=True)
+            return encoded.ids, encoded.type_ids
+        ids = self.encode(text, parse_special=False)
+        if pair is not None:
+            ids += self.encode(pair, parse_special=False, add_bos=False)
+        if self._vocabulary.add_eos and self.eos_token_ids:
+            ids.append(self.eos_token_ids[0])
+        return ids, [0] * len(ids)
 
     def encode_marked(self, text: str, mark: str) -> list[int]:
         """Token ids of a rendered template: control tokens where whole, all else as text without the mark."""
@@ -108,6 +124,8 @@ class Tokenizer:
         token = self._parsing.id_to_token(token_id)
         if token is None:
             return b""
+        if self._vocabulary.spelling == "wordpiece":
+            return (token[2:] if token.startswith("##") else f" {token}").encode("utf-8")
         if self._vocabulary.spelling == "byte_level":
             return byte_level.to_bytes(token)
         if match := _BYTE_TOKEN.fullmatch(token):
@@ -116,18 +134,23 @@ class Tokenizer:
 
 
 def _ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+    ids: list[int] = _encoded(backend, text).ids
+    return ids
+
+
+def _encoded(backend: tokenizers.Tokenizer, text: str | tuple[str, str], framed: bool = False) -> Any:
     try:
         # Unlike `encode`, the batch form lets other Python threads run, and works out no offsets.
-        ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return backend.encode_batch_fast([text], add_special_tokens=framed)[0]
     except TypeError:
-        lone = _SURROGATE.search(text)
+        found = [_SURROGATE.search(part) for part in ([text] if isinstance(text, str) else text)]
+        lone = next((match for match in found if match is not None), None)
         if lone is None:
             raise
         raise InvalidRequestError(
             f"The text holds a lone surrogate (U+{ord(lone[0]):04X} at character {lone.start()}), "
             "which is no character; remove it."
         ) from None
-    return ids
 
 
 def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Tokenizer:
@@ -145,6 +168,15 @@ def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Token
             plain.add_tokens([token])
     plain.encode_special_tokens = True
     return plain
+
+
+def _framed(source: tokenizers.Tokenizer, plain: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
+    """The plain tokenizer with the frame the model's post-processor gives, if it gives one."""
+    if source.num_special_tokens_to_add(False) == 0:
+        return None
+    framed = _plain(source, plain.pre_tokenizer)
+    framed.post_processor = source.post_processor
+    return framed
 
 
 def _pattern(special: Mapping[str, int]) -> re.Pattern[str]:

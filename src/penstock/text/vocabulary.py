@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import tokenizers
 
+Spelling = Literal["byte_level", "sentencepiece", "wordpiece"]
+
 # Control tokens that end a turn or a document. Model files often name only one of theirs as "eos".
 _END_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>",
@@ -23,7 +25,7 @@ class Vocabulary:
     """The parts of one model's tokenizer, ready to use."""
 
     backend: tokenizers.Tokenizer  # parses special tokens; adds none of its own when asked not to
-    spelling: Literal["byte_level", "sentencepiece"]  # how a vocabulary entry stands for bytes
+    spelling: Spelling  # how a vocabulary entry stands for bytes
     special: Mapping[str, int]  # control tokens: never shown, never made from a user's text
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
@@ -33,6 +35,7 @@ class Vocabulary:
     # Pre-tokenizer of text behind a control token, where it differs: it puts no space before a first word.
     continued: Any = None
     strips_leading_space: bool = False  # decoding drops the space that encoding put before the first word
+    add_eos: bool = False  # whether a text to be encoded as a whole, not continued, ends with the end token
 
 
 def end_ids(known: Iterable[int | None], special: Mapping[str, int]) -> tuple[int, ...]:
