@@ -16,7 +16,8 @@ HUGE = 10**400
 # parameter: values that are accepted, values that are refused
 LIMITS: dict[str, tuple[list[Any], list[Any]]] = {
     "n": ([1, 128], [0, -1, 129, HUGE, 1.0, "1", True, None]),
-    "max_tokens": ([None, 1, 2**31 - 1], [0, -1, 2**31, HUGE, 1.5, "5", False]),
+    "best_of": ([None, 1, 128], [0, -1, 129, HUGE, 1.0, "1", True]),
+    "max_tokens": ([None, 0, 1, 2**31 - 1], [-1, 2**31, HUGE, 1.5, "5", False]),
     "min_tokens": ([0, 1, 2**31 - 1], [-1, 2**31, HUGE, 0.0, "0", True, None]),
     "temperature": (
         [0, 0.0, 1e-300, 1, 2, 2.0],
@@ -41,6 +42,13 @@ LIMITS: dict[str, tuple[list[Any], list[Any]]] = {
         ["", [""], ("a" * 257,), ("x",) * 17, [5], [None], ["ok", ""]],
     ),
     "stop_token_ids": ([(), [0], (2**31 - 1,)], [[-1], [2**31], [HUGE], [1.0], ["1"], [True], [None]]),
+    "allowed_token_ids": ([(), [0], (2**31 - 1,)], [[-1], [2**31], [HUGE], [1.0], ["1"], [True], [None]]),
+    "bad_words": ([(), "END", ["a"], ("a" * 4096,)], ["", [""], ("a" * 4097,), ("x",) * 1025, [5], [None]]),
+    "guided_choice": (
+        [(), "yes", ["yes", "no"], ("x",) * 1024],
+        ["", [""], ("a" * 4097,), ("x",) * 1025, [5], [None]],
+    ),
+    "prompt_logprobs": ([None, 0, 1, 20], [-1, 21, HUGE, 1.0, "1", True]),
     "logprobs": ([None, 0, 1, 20], [-1, 21, HUGE, 1.0, "1", True]),
 }
 ACCEPTED = [(name, value) for name, (good, _) in LIMITS.items() for value in good]
@@ -51,11 +59,17 @@ def shown(value: Any) -> str:
     return f"{value!r:.20}"
 
 
+def params_default(name: str) -> Any:
+    return getattr(SamplingParams(), name)
+
+
 @pytest.mark.parametrize(("name", "value"), ACCEPTED, ids=map(shown, ACCEPTED))
 def test_values_within_the_limits_are_accepted(name: str, value: Any) -> None:
     params = SamplingParams(**{name: value})
     assert getattr(params, name) == (
-        tuple([value] if isinstance(value, str) else value) if name.startswith("stop") else value
+        tuple([value] if isinstance(value, str) else value)
+        if isinstance(params_default(name), tuple)
+        else value
     )
 
 
@@ -130,3 +144,15 @@ def test_usage_and_waste_are_shares() -> None:
     )
     assert stats.kv_usage == 0.5
     assert stats.kv_waste == pytest.approx(0.05)
+
+
+def test_fewer_candidates_than_choices_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="best_of must be at least 3, got 2"):
+        SamplingParams(n=3, best_of=2)
+
+
+@pytest.mark.parametrize("other", [{"min_tokens": 1}, {"allowed_token_ids": [5]}])
+def test_a_guided_choice_leaves_no_room_for_other_rules_about_what_may_come(other: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be combined with guided_choice") as caught:
+        SamplingParams(guided_choice=["yes", "no"], **other)
+    assert [caught.value.param] == list(other)

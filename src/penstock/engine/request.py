@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,7 +17,12 @@ MAX_STOP_CHARACTERS = 256
 MAX_STOP_TOKENS = 1024
 MAX_PRIORITY = 1000
 MAX_COUNT = 2**31 - 1  # of anything counted in tokens, and of token ids
+MAX_BAD_WORDS = 1024
+MAX_GUIDED_CHOICES = 1024
+MAX_TEXT_CHARACTERS = 4096  # of a bad word or a guided choice
 
+# How the hidden states of a prompt become one vector; "score" is what a classifier head gives.
+Pooling = Literal["last", "mean", "cls", "score"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
@@ -25,7 +31,8 @@ class SamplingParams:
     """How to choose tokens. Defaults sample from the model's own distribution."""
 
     n: int = 1
-    max_tokens: int | None = None  # None: until the model stops or the context is full
+    best_of: int | None = None  # make so many choices, keep the n of the best mean log-probability
+    max_tokens: int | None = None  # None: until the model stops or the context is full; 0: no output
     min_tokens: int = 0
     temperature: float = 1.0  # 0: greedy
     top_p: float = 1.0
@@ -35,26 +42,33 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+    allowed_token_ids: tuple[int, ...] = ()  # nothing else is generated; empty: anything
+    bad_words: tuple[str, ...] = ()  # never generated, neither at the beginning of a word nor inside
+    guided_choice: tuple[str, ...] = ()  # the answer is exactly one of these
     seed: int | None = None  # None: drawn by the engine
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None  # None: none; 0: the chosen token's; k: and the k likeliest
+    prompt_logprobs: int | None = None  # the same of the prompt's tokens, which are all computed for it
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        stop: object = self.stop
-        # A str is a sequence too: stop="END" would silently mean three stops. None means none.
-        object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(self.stop or ()))
+        object.__setattr__(self, "stop", _as_texts(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
         object.__setattr__(self, "logit_bias", self.logit_bias or {})
+        object.__setattr__(self, "allowed_token_ids", tuple(self.allowed_token_ids or ()))
+        object.__setattr__(self, "bad_words", _as_texts(self.bad_words))
+        object.__setattr__(self, "guided_choice", _as_texts(self.guided_choice))
         self._check()
 
     def _check(self) -> None:
         _integer("n", self.n, 1, MAX_CHOICES)
+        if self.best_of is not None:
+            _integer("best_of", self.best_of, self.n, MAX_CHOICES)
         if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1, MAX_COUNT)
+            _integer("max_tokens", self.max_tokens, 0, MAX_COUNT)
         _integer("min_tokens", self.min_tokens, 0, MAX_COUNT)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequestError(
@@ -87,15 +101,25 @@ class SamplingParams:
                 f"stop_token_ids takes at most {MAX_STOP_TOKENS} ids, got {len(self.stop_token_ids)}.",
                 param="stop_token_ids",
             )
-        for token in self.stop_token_ids:
-            _integer("stop_token_ids", token, 0, MAX_COUNT)
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name):
+                _integer(name, token, 0, MAX_COUNT)
+        _texts("bad_words", self.bad_words, MAX_BAD_WORDS)
+        _texts("guided_choice", self.guided_choice, MAX_GUIDED_CHOICES)
+        if self.guided_choice and (self.min_tokens or self.allowed_token_ids):
+            other = "min_tokens" if self.min_tokens else "allowed_token_ids"
+            raise InvalidRequestError(
+                f"{other} cannot be combined with guided_choice, which says exactly what may be generated.",
+                param=other,
+            )
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Refuse token ids the model does not have."""
-        for name, ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
-            for token in ids:
+        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name):
                 if token >= vocab_size:
                     raise InvalidRequestError(
                         f"{name} names token id {token}, but the vocabulary has {vocab_size} tokens.",
@@ -105,12 +129,20 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One prompt for the engine. `n` choices share it."""
+    """One prompt for the engine: `n` choices share it, or with `pooling` it becomes one vector.
+
+    What `params` gives as text (stop strings, bad words, guided choices) means nothing to the engine;
+    bad words and guided choices come to it as token ids.
+    """
 
     id: str
     prompt: list[int]
-    params: SamplingParams
+    params: SamplingParams = field(default_factory=SamplingParams)
     eos_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that must not be completed
+    choices: tuple[tuple[int, ...], ...] = ()  # the output is one of these token sequences
+    pooling: Pooling | None = None
+    segments: list[int] = field(default_factory=list)  # an encoder's segment of each token; empty: all 0
     priority: int = 0  # lower is earlier
     salt: str = ""  # prefix-cache namespace, one per tenant
 
@@ -122,6 +154,7 @@ class TokenLogprobs:
     chosen: float
     top_ids: list[int]
     top: list[float]
+    rank: int = 0  # of the chosen token, 1 for the likeliest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,6 +169,8 @@ class TokenEvent:
     stop_token: int | None = None  # the id that ended it, when finish_reason is "stop"
     error: str | None = None  # a sentence, when finish_reason is "error"
     cached_tokens: int = 0  # prompt tokens taken from the prefix cache
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # from the second token on; once
+    embedding: bytes = b""  # float32, little-endian: what a pooled request gives, not normalized
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,6 +204,21 @@ class EngineStats:
         if not self.kv_allocated_tokens:
             return 0.0
         return 1.0 - self.kv_used_tokens / self.kv_allocated_tokens
+
+
+def _as_texts(texts: Sequence[str] | None) -> tuple[str, ...]:
+    # A str is a sequence too: stop="END" would silently mean three stops. None means none.
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
+
+
+def _texts(name: str, texts: tuple[str, ...], most: int) -> None:
+    if len(texts) > most:
+        raise InvalidRequestError(f"{name} takes at most {most} strings, got {len(texts)}.", param=name)
+    for text in texts:
+        if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT_CHARACTERS:
+            raise InvalidRequestError(
+                f"Each string of {name} must have 1 to {MAX_TEXT_CHARACTERS} characters.", param=name
+            )
 
 
 def _integer(name: str, value: object, low: int, high: int) -> None:

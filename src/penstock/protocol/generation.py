@@ -150,6 +150,8 @@ def sampling_params(
     request: GenerationRequest, *, max_tokens: int | None, max_tokens_field: str, logprobs: int | None
 ) -> SamplingParams:
     """SamplingParams checks every range; only its name for the output limit may differ from the client's."""
+    if max_tokens == 0:
+        raise InvalidRequestError(f"{max_tokens_field} must be at least 1, got 0.", param=max_tokens_field)
     values = {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
     try:
         return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **values)
