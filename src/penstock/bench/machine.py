@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from penstock import __version__
+from penstock.machine import processor, total_memory, usable_cpus
 
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "msgspec", "starlette", "uvicorn")
 
@@ -24,21 +23,9 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    # The cores this process may use, which in a container are fewer than the machine has.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "system": f"{platform.system()} {platform.release()}",
-        "processor": _processor(),
-        "cores": cores,
-        "memory_gib": round(pages / 2**30, 1),
+        "processor": processor(),
+        "cores": usable_cpus(),
+        "memory_gib": round(total_memory() / 2**30, 1),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

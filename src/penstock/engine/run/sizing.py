@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.models.decoder import Decoder
+from penstock.engine.run.defaults import (
+    CPU_MAX_RUNNING,
+    CPU_STEP_TOKENS,
+    GIB,
+    GPU_MAX_RUNNING,
+    GPU_STEP_TOKENS,
+    cpu_kv_bytes,
+    gpu_kv_bytes,
+)
 from penstock.errors import ConfigError
+from penstock.machine import available_memory
 
 logger = logging.getLogger("penstock.engine")
-
-GIB = 1 << 30
-# The CPU's defaults: a step should stay well under a second, and the cache within a laptop's memory.
-CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 4 * GIB, 0.4
-GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
-# Limit and use of the container's memory, cgroup versions 2 and 1.
-_CONTAINER_FILES = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,9 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
     per_token = model.config.kv_bytes_per_token(model.dtype.itemsize)
-    available = config.kv_cache_memory or (_cpu_memory() if on_cpu else _gpu_memory(config, model.device))
+    available = config.kv_cache_memory or (
+        cpu_kv_bytes(available_memory()) if on_cpu else _gpu_memory(config, model.device)
+    )
     block_bytes = per_token * config.block_size
     num_blocks = available // block_bytes
     context = config.max_model_len or model.config.context_length
@@ -84,25 +84,9 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     return EngineSize(num_blocks, context, max_running, max_step_tokens)
 
 
-def _cpu_memory() -> int:
-    return int(min(CPU_KV_BYTES, CPU_KV_SHARE * available_memory()))
-
-
-def available_memory() -> int:
-    """Bytes this process can still get: the machine's, page cache included, or fewer in a container."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * 1024
-    for limit, used in _CONTAINER_FILES:
-        try:
-            available = min(available, int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):  # no such hierarchy here, or no limit ("max")
-            continue
-    return max(0, available)
-
-
 def _gpu_memory(config: EngineConfig, device: torch.device) -> int:
     free, total = torch.cuda.mem_get_info(device)
-    allowed = int(total * config.memory_fraction) - (total - free) - ACTIVATION_BYTES
+    allowed = gpu_kv_bytes(total, free, config.memory_fraction)
     if allowed <= 0:
         raise ConfigError(
             f"No GPU memory is left for the KV cache: {free / GIB:.1f} of {total / GIB:.1f} GiB are free and "
