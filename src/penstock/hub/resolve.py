@@ -30,8 +30,8 @@ def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
     if path is not None and os.path.exists(path):  # unlike Path.exists, False for a name too long
         return open_path(path)
     refuse_pickle(model)
-    match = _HUB_ID.fullmatch(model)
-    if match is not None and (match["file"] or not model.lower().endswith((".gguf", ".safetensors"))):
+    match = hub_id(model)
+    if match is not None:
         from penstock.hub.huggingface import fetch
 
         return fetch(match["repo"], match["revision"], match["file"], progress)
@@ -40,6 +40,15 @@ def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
         f"There is nothing at {path}." if looks_like_path and path else f"The model {model!r} is not known."
     )
     raise ModelError(f"{found} {_CHOICES}")
+
+
+def hub_id(model: str) -> re.Match[str] | None:
+    """The `repo`, `revision` and `file` of a hub id; None for anything else, a local path included."""
+    path = _path(model)
+    match = _HUB_ID.fullmatch(model)
+    if match is None or (path is not None and os.path.exists(path)):
+        return None
+    return match if match["file"] or not model.lower().endswith((".gguf", ".safetensors")) else None
 
 
 def _path(model: str) -> Path | None:
