@@ -51,6 +51,7 @@ def test_every_option_can_be_set_in_the_file_and_in_the_environment() -> None:
             "arrival_window": "20ms",
             "prefix_caching": "false",
             "allow_public": "true",
+            "pooling": "mean",
         }.get(option.name, "7")
         from_environment = load_settings(environ={option.variable: other})
         path = write(f"{option.name}: '{other}'\n", "one.yaml")

@@ -107,6 +107,11 @@ class Settings:
     )
     ageing_seconds: float = _option(10.0, SECONDS, "Waiting this long is worth one level of priority.")
     threads: int | None = _option(None, INTEGER, "CPU threads for the model.")
+    pooling: str = _option(
+        "auto",
+        TEXT,
+        "How a text's vector is made, for embeddings: last, mean, cls, none, or as the model's files say.",
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

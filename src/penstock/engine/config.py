@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
+from penstock.engine.request import Pooling
 from penstock.errors import ConfigError
+
+# What a model can be asked for: text, a vector for each text, how well two texts go together.
+Task = Literal["generate", "embed", "score"]
 
 # Options that count something, and the least of each; a sequence needs a prompt token and a new one.
 _COUNTS = {
@@ -20,6 +25,7 @@ _COUNTS = {
 _DECIDED_LATER = ("max_model_len", "max_running", "max_step_tokens", "kv_cache_memory", "threads")
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
+POOLINGS = ("auto", "none", "last", "mean", "cls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ class EngineConfig:
     arrival_window: float = 0.0  # seconds to wait so that arrivals group; 0: off
     ageing_seconds: float = 10.0  # waiting this long is worth one priority level
     threads: int | None = None  # CPU threads for the device work
+    pooling: str = "auto"  # how hidden states become a vector; auto: what the model's files say; none: not
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
@@ -60,6 +67,8 @@ class EngineConfig:
             )
         if not 0 < self.ageing_seconds < math.inf:
             raise ConfigError(f"ageing_seconds must be above 0 and finite, got {self.ageing_seconds}.")
+        if self.pooling not in POOLINGS:
+            raise ConfigError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}.")
         if (
             self.max_running is not None
             and self.max_step_tokens is not None
@@ -87,3 +96,6 @@ class EngineInfo:
     num_blocks: int
     weight_bytes: int  # read by every step: all matrices, without the embedding
     load_seconds: float
+    tasks: tuple[Task, ...] = ("generate",)
+    pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself
+    embedding_size: int = 0  # numbers in a vector; 0 where there are none
