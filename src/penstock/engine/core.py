@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,11 +13,12 @@ import torch
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
-from penstock.engine.request import EngineStats, Request, TokenEvent, TokenLogprobs
+from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.run.runner import Runner, StepResult
 from penstock.engine.run.sizing import choose_device, size_engine
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
-from penstock.engine.schedule.sequence import Sequence
+from penstock.engine.schedule.sequence import LogitsProcessor
+from penstock.engine.schedule.sequence import Sequence as LiveSequence
 from penstock.errors import InvalidRequestError
 
 logger = logging.getLogger("penstock.engine")
@@ -69,17 +70,28 @@ class EngineCore:
     def has_work(self) -> bool:
         return self._scheduler.has_work
 
-    def submit(self, request: Request) -> None:
-        """Accept a request, or raise InvalidRequestError or QueueFullError."""
+    def submit(self, request: Request, processors: tuple[LogitsProcessor, ...] = ()) -> None:
+        """Accept a request, or raise InvalidRequestError or QueueFullError.
+
+        Processors change the logits of each of its tokens, after everything `params` says.
+        """
         if request.id in self._scheduler:
             raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
-        _check_prompt(request.prompt, self.info.vocab_size)
+        if request.pooling not in (None, "last", "mean"):
+            raise InvalidRequestError(
+                f"A decoder's hidden states are pooled by last or mean, not by {request.pooling}.",
+                param="pooling",
+            )
+        _check_tokens("prompt", request.prompt, self.info.vocab_size)
+        for name, texts in (("bad_words", request.bad_words), ("guided_choice", request.choices)):
+            for ids in texts:
+                _check_tokens(name, ids, self.info.vocab_size)
         request.params.check_vocabulary(self.info.vocab_size)
         if request.params.seed is None:
             request = replace(request, params=replace(request.params, seed=secrets.randbits(63)))
         # A tokenizer may name ends of text that the model's output has no row for.
         ends = tuple(token for token in request.eos_token_ids if 0 <= token < self.info.vocab_size)
-        self._scheduler.submit(replace(request, eos_token_ids=ends), self._clock())
+        self._scheduler.submit(replace(request, eos_token_ids=ends), self._clock(), processors)
 
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
         """Stop a request or one of its choices; their last events. Unknown ids are no error."""
@@ -100,8 +112,8 @@ class EngineCore:
         self._failed_steps = 0
         # Before the scheduler takes the results: those who finish give their blocks back.
         self._count(plan, result)
-        computed = self._scheduler.complete(plan, result.tokens)
-        return [_event(s, logprobs) for s, logprobs in zip(computed, result.logprobs, strict=True)]
+        computed = self._scheduler.complete(plan, result.tokens, failed=result.errors)
+        return [_event(sequence, result) for sequence in computed]
 
     def stats(self) -> EngineStats:
         scheduler, memory = self._scheduler, self._scheduler.memory
@@ -125,7 +137,7 @@ class EngineCore:
         stats.steps += 1
         stats.generated_tokens += len(result.tokens)
         # A prompt counts once, with its first token, however often it was chunked, preempted or forked.
-        first = [g.sequence for g in plan.grants if g.samples and not g.sequence.num_output]
+        first = [g.sequence for g in plan.grants if g.completes and not g.sequence.num_output]
         stats.prompt_tokens += sum(s.prompt_len for s in first if s.origin is None)
         allocated, used = self._scheduler.kv_tokens()
         stats.kv_allocated_tokens += allocated
@@ -151,18 +163,18 @@ class EngineCore:
         return events
 
 
-def _check_prompt(prompt: list[int], vocab_size: int) -> None:
-    if not prompt:
-        raise InvalidRequestError("The prompt is empty; it must have at least one token.", param="prompt")
-    for token in (min(prompt), max(prompt)):
+def _check_tokens(name: str, tokens: Sequence[int], vocab_size: int) -> None:
+    if not tokens:
+        raise InvalidRequestError(f"The {name} is empty; it must have at least one token.", param=name)
+    for token in (min(tokens), max(tokens)):
         if not 0 <= token < vocab_size:
             raise InvalidRequestError(
-                f"The prompt has the token id {token}, but the vocabulary has ids 0 to {vocab_size - 1}.",
-                param="prompt",
+                f"The {name} has the token id {token}, but the vocabulary has ids 0 to {vocab_size - 1}.",
+                param=name,
             )
 
 
-def _event(sequence: Sequence, logprobs: TokenLogprobs | None) -> TokenEvent:
+def _event(sequence: LiveSequence, result: StepResult) -> TokenEvent:
     event = TokenEvent(
         request_id=sequence.request.id,
         index=sequence.index,
@@ -171,11 +183,12 @@ def _event(sequence: Sequence, logprobs: TokenLogprobs | None) -> TokenEvent:
         cached_tokens=sequence.cached,
     )
     if sequence.finish_reason == "error":
-        event.error = (
-            "The model's output for this request is not a number; its weights or precision are at fault."
-        )
+        event.error = result.errors[sequence]
         return event
-    event.token_ids = [sequence.tokens[-1]]
-    if logprobs is not None:
-        event.logprobs = [logprobs]
+    event.prompt_logprobs = result.prompt_logprobs.get(sequence, [])
+    event.embedding = result.vectors.get(sequence, b"")
+    if sequence.generates:
+        event.token_ids = [sequence.tokens[-1]]
+    if sequence in result.logprobs:
+        event.logprobs = [result.logprobs[sequence]]
     return event

@@ -201,10 +201,10 @@ def test_a_row_alone_gives_the_same_bits_as_in_a_batch(threads: int) -> None:
     for at, r in enumerate(rows):
         alone = draw(logits[at : at + 1], [r])
         assert alone.tokens[0] == together.tokens[at]
-        assert torch.equal(alone.chosen[0], together.chosen[at])
+        assert torch.equal(alone.logprobs.chosen[0], together.logprobs.chosen[at])
         wanted = r.params.logprobs
-        assert torch.equal(alone.top[0], together.top[at, :wanted])
-        assert torch.equal(alone.top_ids[0], together.top_ids[at, :wanted])
+        assert torch.equal(alone.logprobs.top[0], together.logprobs.top[at, :wanted])
+        assert torch.equal(alone.logprobs.top_ids[0], together.logprobs.top_ids[at, :wanted])
 
 
 def test_the_border_of_top_p_does_not_depend_on_company(threads: int) -> None:
@@ -323,7 +323,7 @@ def test_a_row_that_is_not_numbers_gets_no_token_and_harms_no_other(
     for at, values in ((0, good[0]), (2, good[1])):
         alone = draw(values[None], [rows[at]])
         assert result.tokens[at] == alone.tokens[0]
-        assert torch.equal(result.chosen[at], alone.chosen[0])
+        assert torch.equal(result.logprobs.chosen[at], alone.logprobs.chosen[0])
 
 
 # ---------------------------------------------------------------- log probabilities
@@ -341,23 +341,23 @@ def test_logprobs_are_of_the_models_own_distribution() -> None:
     assert result.tokens[1] == 7
     assert result.tokens[2] != logits[2].argmax()
     for at, token in enumerate(result.tokens.tolist()):
-        assert result.chosen[at].item() == pytest.approx(raw[at, token].item(), abs=1e-5)
+        assert result.logprobs.chosen[at].item() == pytest.approx(raw[at, token].item(), abs=1e-5)
     best = raw.sort(descending=True)
-    assert torch.equal(result.top_ids, best.indices[:, :5])
-    torch.testing.assert_close(result.top, best.values[:, :5].float(), atol=1e-5, rtol=0)
+    assert torch.equal(result.logprobs.top_ids, best.indices[:, :5])
+    torch.testing.assert_close(result.logprobs.top, best.values[:, :5].float(), atol=1e-5, rtol=0)
 
 
 def test_only_rows_that_ask_get_logprobs() -> None:
     logits = random_logits(40, count=3)
     result = draw(logits, [row(), row(logprobs=1), row()])
-    assert result.chosen.shape == (1,)
-    assert result.top_ids.tolist() == [[int(logits[1].argmax())]]
-    assert draw(logits, [row(), row(), row()]).chosen is None
+    assert result.logprobs.chosen.shape == (1,)
+    assert result.logprobs.top_ids.tolist() == [[int(logits[1].argmax())]]
+    assert draw(logits, [row(), row(), row()]).logprobs is None
 
 
 def test_more_alternatives_than_tokens_are_as_many_as_there_are() -> None:
     result = draw(random_logits(4), [row(logprobs=20)])
-    assert sorted(result.top_ids[0].tolist()) == [0, 1, 2, 3]
+    assert sorted(result.logprobs.top_ids[0].tolist()) == [0, 1, 2, 3]
 
 
 # ---------------------------------------------------------------- extremes

@@ -1,10 +1,11 @@
-"""From logits to tokens: penalties, bias, bans, temperature, top-k, top-p, min-p, and the draw.
+"""From logits to tokens: penalties, bias, bans, processors, temperature, top-k, top-p, min-p, the draw.
 
 Each row's result depends on that row alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +15,9 @@ from penstock.engine.layers.noise import exponential_noise
 
 # How many of the likeliest tokens top-p looks at before it resorts to sorting the vocabulary.
 TOP_P_CANDIDATES = 512
+# Instead of a token:
 NO_TOKEN = -1  # the row's logits were not numbers
+ALL_BANNED = -2  # no token of the vocabulary was left to choose
 
 
 @dataclass(slots=True)
@@ -44,17 +47,26 @@ class SamplingBatch:
     filtered: bool = False  # some row uses top-k, top-p or min-p
     penalties: Penalties | None = None
     biases: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)  # row, ids, values
+    allowed: list[tuple[int, Tensor]] = field(default_factory=list)  # row, ids: nothing else may come
     bans: list[tuple[int, Tensor]] = field(default_factory=list)  # row, ids
+    processors: list[tuple[int, Callable[[Tensor], Tensor]]] = field(default_factory=list)
     logprob_rows: list[int] = field(default_factory=list)
     num_top: int = 0  # most alternatives any row wants
 
 
 @dataclass(slots=True)
+class Logprobs:
+    chosen: Tensor  # [rows]
+    rank: Tensor  # [rows] of the chosen token, 1 for the likeliest
+    top_ids: Tensor  # [rows, num_top]
+    top: Tensor
+
+
+@dataclass(slots=True)
 class Sampled:
-    tokens: Tensor  # [rows] int64; NO_TOKEN where the logits were not numbers
-    chosen: Tensor | None = None  # [logprob rows]
-    top_ids: Tensor | None = None  # [logprob rows, num_top]
-    top: Tensor | None = None
+    tokens: Tensor  # [rows] int64; negative where there is none
+    logprobs: Logprobs | None = None  # of the rows that want them
+    failures: dict[int, Exception] = field(default_factory=dict)  # row -> what its processor raised
 
 
 @torch.inference_mode()
@@ -66,16 +78,45 @@ def sample(logits: Tensor, batch: SamplingBatch) -> Sampled:
         _penalize(logits, batch.penalties)
     for row, ids, values in batch.biases:
         logits[row, ids] += values
+    for row, ids in batch.allowed:
+        kept = logits[row, ids]
+        logits[row] = float("-inf")
+        logits[row, ids] = kept
     for row, ids in batch.bans:
         logits[row, ids] = float("-inf")
+    failures = _process(logits, batch)
     tokens = logits.argmax(dim=-1)
     if batch.random_rows:
         tokens[batch.random_rows] = _draw(logits, batch)
-    result = Sampled(tokens.masked_fill(broken, NO_TOKEN))
+    result = Sampled(tokens, failures=failures)
     if raw is not None:
-        result.chosen = raw.gather(1, tokens[batch.logprob_rows].unsqueeze(1)).squeeze(1)
-        result.top, result.top_ids = raw.topk(min(batch.num_top, raw.shape[1]), dim=-1)
+        result.logprobs = logprobs_of(raw, tokens[batch.logprob_rows], batch.num_top)
+    if batch.allowed or batch.bans or batch.processors:
+        tokens.masked_fill_(logits.amax(dim=-1) == float("-inf"), ALL_BANNED)
+    tokens.masked_fill_(broken, NO_TOKEN)
+    tokens[list(failures)] = NO_TOKEN
     return result
+
+
+def logprobs_of(raw: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
+    """raw: [rows, vocabulary] log-probabilities; tokens: [rows] those that were chosen."""
+    chosen = raw.gather(1, tokens.unsqueeze(1))
+    top, top_ids = raw.topk(min(num_top, raw.shape[1]), dim=-1)
+    return Logprobs(chosen.squeeze(1), (raw > chosen).sum(dim=-1) + 1, top_ids, top)
+
+
+def _process(logits: Tensor, batch: SamplingBatch) -> dict[int, Exception]:
+    """Let users' own functions change their rows; one that fails harms its own row alone."""
+    failures: dict[int, Exception] = {}
+    for row, process in batch.processors:
+        try:
+            logits[row] = process(logits[row].clone())
+            if logits[row].isnan().any():
+                raise ValueError("it gave logits that are not numbers")
+        except Exception as error:
+            failures[row] = error
+            logits[row] = 0.0
+    return failures
 
 
 def _penalize(logits: Tensor, penalties: Penalties) -> None:

@@ -73,9 +73,9 @@ class KVMemory:
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
 
-    def peek(self, table: BlockTable, tokens: list[int]) -> KnownPrefix:
+    def peek(self, table: BlockTable, tokens: list[int], *, reuse: bool = True) -> KnownPrefix:
         """What is known of `tokens`. The last one is always left to compute: its logits are needed."""
-        if not self.prefix_caching:
+        if not self.prefix_caching or not reuse:
             return KnownPrefix(0, 0, None)
         limit = (len(tokens) - 1) // self.block_size
         digests = table.chain.extend(tokens)
@@ -84,14 +84,17 @@ class KVMemory:
         coming = self._coming.get(digests[len(found)]) if len(found) < limit else None
         return KnownPrefix(len(found), idle, coming)
 
-    def adopt_prefix(self, table: BlockTable, tokens: list[int], rank: tuple[float, int]) -> int:
-        """Fill an empty table with the known prefix of `tokens`, announce the blocks that the
-        sequence will compute, and return how many tokens need no computing."""
+    def adopt_prefix(
+        self, table: BlockTable, tokens: list[int], rank: tuple[float, int], *, reuse: bool = True
+    ) -> int:
+        """Fill an empty table with the known prefix of `tokens` (none of it without `reuse`), announce the
+        blocks that the sequence will compute, and return how many tokens need no computing."""
         if not self.prefix_caching:
             return 0
         limit = (len(tokens) - 1) // self.block_size
         digests = table.chain.extend(tokens)
-        found = self._tree.match(digests, limit)
+        known = self._tree.match(digests, limit)
+        found = known if reuse else []
         for node in found:
             if self._pool.share(node.block) == 1:
                 self._tree.unpark(node.block)
@@ -100,7 +103,7 @@ class KVMemory:
         table.changed_from = 0
         # Others wait for whoever is first in rank of those who compute the same.
         table.rank = rank
-        table.announced = [d for d in digests[len(found) :] if rank < self._coming.get(d, LAST_RANK)]
+        table.announced = [d for d in digests[len(known) :] if rank < self._coming.get(d, LAST_RANK)]
         self._coming.update(dict.fromkeys(table.announced, rank))
         return len(found) * self.block_size
 

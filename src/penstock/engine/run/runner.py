@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -10,20 +11,32 @@ from torch import Tensor
 
 from penstock.engine.kernels.attention import allocate_cache, copy_blocks, plan_attention
 from penstock.engine.kernels.linear import CPU_MIN_ROWS
-from penstock.engine.layers.sampler import Sampled, sample
+from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, logprobs_of, sample
 from penstock.engine.models.decoder import Decoder, StepInputs
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
-from penstock.engine.schedule.scheduler import StepPlan
+from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
+
+# Rows of the prompt whose log-probabilities are worked out at once: the logits of a long prompt are large.
+LOGPROB_ROWS = 256
+
+_FAILURES = {
+    NO_TOKEN: "The model's output for this request is not a number; its weights or precision are at fault.",
+    ALL_BANNED: "Every token is forbidden at this point by the request's own rules (allowed_token_ids, "
+    "bad_words, min_tokens, logit_bias); none can be generated.",
+}
 
 
 @dataclass(slots=True)
 class StepResult:
-    """One entry for each grant that samples, in the plan's order."""
+    """What came of a step's sequences."""
 
-    tokens: list[int]
-    logprobs: list[TokenLogprobs | None]
+    tokens: list[int] = field(default_factory=list)  # for each grant that samples, in the plan's order
+    logprobs: dict[Sequence, TokenLogprobs] = field(default_factory=dict)
+    prompt_logprobs: dict[Sequence, list[TokenLogprobs]] = field(default_factory=dict)  # whole prompts
+    vectors: dict[Sequence, bytes] = field(default_factory=dict)  # float32, little-endian
+    errors: dict[Sequence, str] = field(default_factory=dict)  # sentences
 
 
 class Runner:
@@ -48,6 +61,9 @@ class Runner:
             model.device,
         )
         self._slots = Slots(max_running, max_model_len, -(-max_model_len // block_size), model.device)
+        # By slot, of prompts that are computed in several chunks.
+        self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+        self._sums: dict[int, Tensor] = {}
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
@@ -56,16 +72,76 @@ class Runner:
             self._slots.load(sequence)
         for grant in plan.grants:
             self._slots.update_blocks(grant.sequence)
-        sampling = [grant.sequence for grant in plan.grants if grant.samples]
         hidden = self._model.forward(self._inputs(plan), self._cache)
+        result = StepResult()
+        row = 0
+        for grant in plan.grants:
+            if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
+                self._read_prompt(grant, hidden[row : row + grant.count], result)
+            if grant.sequence.request.pooling is not None:
+                self._pool(grant, hidden[row : row + grant.count], result)
+            row += grant.count
+        self._sample(plan, hidden, result)
+        return result
+
+    def _sample(self, plan: StepPlan, hidden: Tensor, result: StepResult) -> None:
+        sampling = [grant.sequence for grant in plan.grants if grant.samples]
         if not sampling:
-            return StepResult([], [])
+            return
         logits = self._model.logits(hidden[self._sampled_rows(plan)])
         batch = self._slots.sampling_batch(sampling)
         sampled = sample(logits[: len(sampling)], batch)
         slots = torch.tensor([s.slot for s in sampling], device=self._model.device)
         self._slots.tokens[slots, batch.positions] = sampled.tokens.to(torch.int32)
-        return StepResult(sampled.tokens.tolist(), _logprobs(sampling, batch.logprob_rows, sampled))
+        result.tokens = sampled.tokens.tolist()
+        for sequence, token in zip(sampling, result.tokens, strict=True):
+            if token < 0:
+                result.errors[sequence] = _FAILURES[token]
+        for row, error in sampled.failures.items():
+            result.errors[sampling[row]] = f"A logits processor failed: {type(error).__name__}: {error}."
+        if sampled.logprobs is not None:
+            entries = _entries(sampled.logprobs)
+            for row, entry in zip(batch.logprob_rows, entries, strict=True):
+                wanted = sampling[row].request.params.logprobs
+                result.logprobs[sampling[row]] = _cut(entry, wanted)
+
+    def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
+        """Log-probabilities of the prompt tokens that follow this chunk's own."""
+        sequence = grant.sequence
+        wanted = sequence.request.params.prompt_logprobs
+        found = self._prompt_logprobs[sequence.slot] if grant.start else []
+        self._prompt_logprobs[sequence.slot] = found
+        followed = min(grant.count, sequence.prompt_len - 1 - grant.start)
+        for start in range(0, followed, LOGPROB_ROWS):
+            end = min(start + LOGPROB_ROWS, followed)
+            rows = hidden[start:end]
+            if end - start < CPU_MIN_ROWS:
+                rows = torch.cat((rows, rows[:1].expand(CPU_MIN_ROWS - (end - start), -1)))
+            logits = self._model.logits(rows)[: end - start]
+            first = grant.start + start + 1
+            tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
+            logprobs = logprobs_of(torch.log_softmax(logits, dim=-1), tokens, wanted or 0)
+            found += [_cut(entry, wanted) for entry in _entries(logprobs)]
+        if grant.completes:
+            result.prompt_logprobs[sequence] = self._prompt_logprobs.pop(sequence.slot)
+
+    def _pool(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
+        """The one vector of a prompt: its last hidden state, or the mean of all."""
+        sequence = grant.sequence
+        if sequence.request.pooling == "mean":
+            # In double precision, so that the chunks it was computed in do not show.
+            part = self._model.normed(hidden).double().sum(dim=0)
+            self._sums[sequence.slot] = self._sums[sequence.slot] + part if grant.start else part
+        if not grant.completes:
+            return
+        if sequence.request.pooling == "mean":
+            vector = self._sums.pop(sequence.slot) / sequence.prompt_len
+        else:
+            vector = self._model.normed(hidden[-1:])[0]
+        if vector.isfinite().all():
+            result.vectors[sequence] = vector.cpu().float().numpy().astype("<f4").tobytes()
+        else:
+            result.errors[sequence] = _FAILURES[NO_TOKEN]
 
     def _inputs(self, plan: StepPlan) -> StepInputs:
         device, size = self._model.device, self._block_size
@@ -104,12 +180,12 @@ def _padded(values: Tensor, count: int, value: int) -> Tensor:
     return torch.cat((values, torch.full((count,), value, dtype=values.dtype, device=values.device)))
 
 
-def _logprobs(sequences: list[Sequence], rows: list[int], sampled: Sampled) -> list[TokenLogprobs | None]:
-    found: list[TokenLogprobs | None] = [None] * len(sequences)
-    if sampled.chosen is None or sampled.top_ids is None or sampled.top is None:
-        return found
-    columns = zip(rows, sampled.chosen.tolist(), sampled.top_ids.tolist(), sampled.top.tolist(), strict=True)
-    for row, chosen, ids, values in columns:
-        wanted = sequences[row].request.params.logprobs
-        found[row] = TokenLogprobs(chosen, ids[:wanted], values[:wanted])
-    return found
+def _entries(logprobs: Logprobs) -> Iterator[TokenLogprobs]:
+    columns = (logprobs.chosen, logprobs.top_ids, logprobs.top, logprobs.rank)
+    for chosen, ids, values, rank in zip(*(column.tolist() for column in columns), strict=True):
+        yield TokenLogprobs(chosen, ids, values, rank)
+
+
+def _cut(entry: TokenLogprobs, wanted: int | None) -> TokenLogprobs:
+    """Only as many alternatives as this sequence wants; others of the step may want more."""
+    return replace(entry, top_ids=entry.top_ids[:wanted], top=entry.top[:wanted])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -28,6 +31,8 @@ class Slots:
         self._ints = torch.zeros((count, 3), dtype=torch.int64, device=device)
         self._bias: dict[int, tuple[Tensor, Tensor]] = {}
         self._ends: dict[int, Tensor] = {}  # ids banned before min_tokens
+        self._allowed: dict[int, Tensor] = {}
+        self._bad_tokens: dict[int, Tensor] = {}  # bad words of one token
 
     def load(self, sequence: Sequence) -> None:
         """Set a slot up for a sequence that has just been given it."""
@@ -47,13 +52,20 @@ class Slots:
         assert params.seed is not None, "the core draws a seed before it submits"
         seed = choice_seed(params.seed, sequence.index)
         self._ints[slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
-        self._bias.pop(slot, None)
+        for kept in (self._bias, self._ends, self._allowed, self._bad_tokens):
+            kept.pop(slot, None)
         if params.logit_bias:
-            ids = torch.tensor(list(params.logit_bias), device=self.device)
-            self._bias[slot] = ids, torch.tensor(list(params.logit_bias.values()), device=self.device)
-        self._ends.pop(slot, None)
+            tokens, biases = zip(*sorted(params.logit_bias.items()), strict=True)
+            self._bias[slot] = self._ids(tokens), torch.tensor(biases, device=self.device)
         if params.min_tokens:
-            self._ends[slot] = torch.tensor(sorted(sequence.ends), dtype=torch.int64, device=self.device)
+            self._ends[slot] = self._ids(sequence.ends)
+        if params.allowed_token_ids:
+            self._allowed[slot] = self._ids(params.allowed_token_ids)
+        if bad := [word[0] for word in sequence.request.bad_words if len(word) == 1]:
+            self._bad_tokens[slot] = self._ids(bad)
+
+    def _ids(self, tokens: Iterable[int]) -> Tensor:
+        return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
 
     def update_blocks(self, sequence: Sequence) -> None:
         """Copy the part of the block table that changed since the last step."""
@@ -86,8 +98,7 @@ class Slots:
                 penalized.append(row)
             if sequence.slot in self._bias:
                 batch.biases.append((row, *self._bias[sequence.slot]))
-            if sequence.num_output < params.min_tokens and sequence.slot in self._ends:
-                batch.bans.append((row, self._ends[sequence.slot]))
+            self._restrict(batch, row, sequence)
             if params.logprobs is not None:
                 batch.logprob_rows.append(row)
                 batch.num_top = max(batch.num_top, params.logprobs)
@@ -103,3 +114,36 @@ class Slots:
                 frequency=floats[penalized, _FREQUENCY],
             )
         return batch
+
+    def _restrict(self, batch: SamplingBatch, row: int, sequence: Sequence) -> None:
+        """Say what may not come next, or what alone may."""
+        slot = sequence.slot
+        if sequence.num_output < sequence.request.params.min_tokens and slot in self._ends:
+            batch.bans.append((row, self._ends[slot]))
+        if slot in self._allowed:
+            batch.allowed.append((row, self._allowed[slot]))
+        if sequence.guide is not None:
+            batch.allowed.append((row, self._ids(sequence.guide.allowed(sequence.output))))
+        if slot in self._bad_tokens:
+            batch.bans.append((row, self._bad_tokens[slot]))
+        if last := _last_of_bad_words(sequence):
+            batch.bans.append((row, self._ids(last)))
+        if sequence.processors:
+            batch.processors.append((row, partial(_processed, sequence)))
+
+
+def _last_of_bad_words(sequence: Sequence) -> set[int]:
+    """The tokens that would complete a bad word of several tokens."""
+    tokens, prompt_len = sequence.tokens, sequence.prompt_len
+    found = set()
+    for *beginning, last in sequence.request.bad_words:
+        start = len(tokens) - len(beginning)
+        if beginning and start >= prompt_len and tokens[start:] == beginning:
+            found.add(last)
+    return found
+
+
+def _processed(sequence: Sequence, logits: Tensor) -> Tensor:
+    for processor in sequence.processors:
+        logits = processor(list(sequence.request.prompt), sequence.output, logits)
+    return logits

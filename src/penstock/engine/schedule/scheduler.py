@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from penstock.engine.memory.manager import LAST_RANK, KVMemory
 from penstock.engine.request import Request
-from penstock.engine.schedule.sequence import Sequence
+from penstock.engine.schedule.sequence import LogitsProcessor, Sequence
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 
 
@@ -33,9 +34,14 @@ class Grant:
     count: int
 
     @property
+    def completes(self) -> bool:
+        """Whether all known tokens of the sequence are computed after this step."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+    @property
     def samples(self) -> bool:
         """Whether the step's last token of this sequence is followed by a new one."""
-        return self.start + self.count == len(self.sequence.tokens)
+        return self.completes and self.sequence.generates
 
 
 @dataclass(slots=True)
@@ -80,13 +86,16 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self.waiting or self.running)
 
-    def submit(self, request: Request, now: float) -> None:
+    def submit(self, request: Request, now: float, processors: tuple[LogitsProcessor, ...] = ()) -> None:
         """Queue a request, or say why not."""
-        prompt_len, choices = len(request.prompt), request.params.n
-        if prompt_len >= self.limits.max_model_len:
+        prompt_len, choices = len(request.prompt), request.params.n if request.pooling is None else 1
+        most_output = request.params.max_tokens if request.pooling is None else 0
+        limit = self.limits.max_model_len
+        if prompt_len > limit or (prompt_len == limit and most_output != 0):
+            more = "" if most_output == 0 else " and at least one token more"
             raise ContextLengthError(
-                f"The prompt has {prompt_len} tokens, but the model's context of "
-                f"{self.limits.max_model_len} tokens must hold the prompt and at least one token more."
+                f"The prompt has {prompt_len} tokens, but the model's context of {limit} tokens must hold "
+                f"the prompt{more}."
             )
         places = self.limits.max_waiting + self.limits.max_running
         if choices > places:
@@ -99,9 +108,8 @@ class Scheduler:
                 f"The engine's queue is full: {len(self.waiting)} are waiting, {choices} more would pass "
                 f"max_waiting ({self.limits.max_waiting})."
             )
-        limit = self.limits.max_model_len
-        if request.params.max_tokens is not None:
-            limit = min(limit, prompt_len + request.params.max_tokens)
+        if most_output is not None:
+            limit = min(limit, prompt_len + most_output)
         ranked = now + request.priority * self.limits.ageing_seconds
         sequences: list[Sequence] = []
         for index in range(choices):
@@ -115,6 +123,7 @@ class Scheduler:
                 limit,
                 self.memory.new_table(request.salt),
                 sequences[0] if sequences else None,
+                processors,
             )
             sequences.append(sequence)
             insort(self.waiting, sequence, key=_rank)
@@ -150,20 +159,26 @@ class Scheduler:
             plan.wake_at = wake_at
         return plan
 
-    def complete(self, plan: StepPlan, sampled: list[int]) -> list[Sequence]:
+    def complete(
+        self, plan: StepPlan, sampled: list[int], failed: Container[Sequence] = ()
+    ) -> list[Sequence]:
         """Take a step's results: one token for each grant that samples, in the plan's order.
 
-        Returns the sequences that sampled; those with a finish_reason have left.
+        `failed` holds sequences that want no token and whose result is none either. Returns the
+        sequences that are complete; those with a finish_reason have left.
         """
         advanced: list[Sequence] = []
         tokens = iter(sampled)
         for grant in plan.grants:
             sequence = grant.sequence
-            samples = grant.samples
+            samples, completes = grant.samples, grant.completes
             sequence.computed += grant.count
             self.memory.commit(sequence.table, sequence.tokens, sequence.computed)
             if samples:
                 sequence.append(next(tokens))
+            elif completes:
+                sequence.close(failed=sequence in failed)
+            if completes:
                 advanced.append(sequence)
                 if sequence.finish_reason is not None:
                     self._end(sequence)
@@ -225,6 +240,8 @@ class Scheduler:
             return True
         if sequence.can_fork:
             return False
+        if sequence.reads_prompt:
+            return False
         coming = self.memory.peek(sequence.table, sequence.tokens).coming
         # Not for somebody behind: whoever comes between the two would be served before both.
         return coming is not None and coming < sequence.rank
@@ -244,7 +261,7 @@ class Scheduler:
         headroom = self._headroom if self.running else 0
         if sequence.can_fork:
             return 1 + headroom <= self.memory.available
-        prefix = self.memory.peek(sequence.table, sequence.tokens)
+        prefix = self.memory.peek(sequence.table, sequence.tokens, reuse=not sequence.reads_prompt)
         needed = self.memory.blocks_for(len(sequence.tokens)) - prefix.blocks
         return needed + headroom <= self.memory.available - prefix.idle
 
@@ -254,7 +271,9 @@ class Scheduler:
             sequence.computed = sequence.prompt_len - 1
             sequence.table = self.memory.fork(sequence.origin.table, sequence.computed)
         else:
-            sequence.computed = self.memory.adopt_prefix(sequence.table, sequence.tokens, sequence.rank)
+            sequence.computed = self.memory.adopt_prefix(
+                sequence.table, sequence.tokens, sequence.rank, reuse=not sequence.reads_prompt
+            )
         if not sequence.admitted:
             sequence.admitted = True
             if sequence.origin is None:  # further choices share the first one's prompt: no hits

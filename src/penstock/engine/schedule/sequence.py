@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.engine.memory.manager import BlockTable
 from penstock.engine.request import FinishReason, Request
+from penstock.engine.schedule.guide import Guide
+
+# A user's own change of the logits: (prompt, output so far, logits) -> logits; the last two are tensors.
+LogitsProcessor = Callable[[list[int], list[int], Any], Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -13,7 +19,7 @@ class Sequence:
     """Tokens known so far, how many of them are computed, and where they live.
 
     There is no prefill or decode phase: `remaining` tokens are known and not yet computed.
-    When they all are, the next token is sampled.
+    When they all are, the next token is sampled; or, if none is wanted, the sequence is complete.
     """
 
     request: Request
@@ -27,6 +33,7 @@ class Sequence:
     limit: int  # most tokens the sequence may ever have
     table: BlockTable
     origin: Sequence | None = None  # the first choice, whose prompt blocks this one forks
+    processors: tuple[LogitsProcessor, ...] = ()
     computed: int = 0
     slot: int = -1  # permanent place on the device while running
     admitted: bool = False  # has run before
@@ -35,6 +42,7 @@ class Sequence:
     stop_token: int | None = None
     prompt_len: int = field(init=False)
     ends: frozenset[int] = field(init=False)  # token ids that end it
+    guide: Guide | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         params = self.request.params
@@ -42,6 +50,10 @@ class Sequence:
         self.ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             self.ends |= set(self.request.eos_token_ids)
+        if self.request.choices:
+            # Without them a choice that begins another could never be given.
+            self.ends |= set(self.request.eos_token_ids)
+            self.guide = Guide(self.request.choices, sorted(self.ends))
 
     @property
     def remaining(self) -> int:
@@ -50,6 +62,21 @@ class Sequence:
     @property
     def num_output(self) -> int:
         return len(self.tokens) - self.prompt_len
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_len :]
+
+    @property
+    def generates(self) -> bool:
+        """Whether tokens are wanted at all, and not only what the model makes of the prompt."""
+        return self.limit > self.prompt_len
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether something is wanted of every prompt token, so that none may come from the cache."""
+        wanted = self.request.params.prompt_logprobs is not None or self.request.pooling == "mean"
+        return wanted and self.origin is None and not self.num_output
 
     @property
     def running(self) -> bool:
@@ -81,5 +108,11 @@ class Sequence:
         self.tokens.append(token)
         if token in self.ends and self.num_output >= self.request.params.min_tokens:
             self.finish_reason, self.stop_token = "stop", token
+        elif self.guide is not None and self.guide.over(self.output):
+            self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
+
+    def close(self, *, failed: bool) -> None:
+        """The prompt is computed and no token is wanted."""
+        self.finish_reason = "error" if failed else "length" if self.request.pooling is None else "stop"
