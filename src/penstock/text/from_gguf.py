@@ -1,153 +1,269 @@
-"""A tokenizer from the metadata of a GGUF file (byte-level BPE)."""
+"""A tokenizer from the metadata of a GGUF file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
-from penstock.text.vocabulary import Vocabulary, end_ids
+from penstock.text import pieces
+from penstock.text.pieces import Kind, Pieces, is_padding
+from penstock.text.splits import STYLES, pre_tokenizer
+from penstock.text.vocabulary import Spelling, Vocabulary, end_ids, is_turn_marker
+from penstock.text.wordpiece import wordpiece
 
-if TYPE_CHECKING:
-    from tokenizers import pre_tokenizers
-
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # tokenizer.ggml.token_type
-
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+# Phi-3's markers take the white space behind them, all but these; no file says so.
+_PHI3_KEEPS = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Style:
-    """How a family of models cuts text into words before merging."""
+class _Source:
+    """What every kind of tokenizer is built from."""
 
-    patterns: tuple[str, ...]  # what each finds is cut out of what the ones before it left
-    whole_words: bool = False  # a word that is in the vocabulary is taken whole, whatever the merges say
-    nfc: bool = False
-    add_bos: bool = False  # unless the file says otherwise
+    file: GGUFFile
+    path: Path
+    tokens: list[str]
+    kinds: list[int]
+    special: dict[str, int]
+    ids: dict[str, int]  # "bos" and the like
+
+    def text(self, name: str) -> str | None:
+        return self.tokens[self.ids[name]] if name in self.ids else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.file.get(f"tokenizer.ggml.{name}", default))
 
 
-_WORDS = _Style((_GPT2,))
-_WORDS_AND_DIGITS = _Style((r"\p{N}", _GPT2))
-_LLAMA = _Style((_LLAMA3,), whole_words=True, add_bos=True)
-# What llama.cpp does with a file that does not say; such files come from converters that did not know.
-_UNSAID = _Style((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
-_STYLES = {
-    "default": _UNSAID,
-    "gpt-2": _WORDS,
-    "phi-2": _WORDS,
-    "refact": _WORDS_AND_DIGITS,
-    "smollm": _WORDS_AND_DIGITS,
-    "starcoder": _WORDS_AND_DIGITS,
-    "llama-bpe": _LLAMA,
-    "llama-v3": _LLAMA,
-    "llama3": _LLAMA,
-    "qwen2": _Style((_LLAMA3.replace("{1,3}", ""),), nfc=True),
-}
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What the kinds differ in."""
+
+    backend: Any
+    spelling: Spelling
+    add_bos: bool  # unless the file says otherwise
+    add_eos: bool = False  # likewise
+    strips_leading_space: bool = False
+    plain_model: Any = None
+    frame: tuple[str, str] | None = field(default=None)  # of a text, and of a pair
 
 
 def read_gguf(path: Path) -> Vocabulary:
     """Build the tokenizer a GGUF file describes."""
     file = GGUFFile(path)
     model = file.get("tokenizer.ggml.model")
-    if model != "gpt2":
+    try:
+        build = _KINDS[model]
+    except (KeyError, TypeError):
         raise ModelError(
-            f"{path} has a tokenizer of kind {model!r}, and Penstock builds only 'gpt2' (byte-level BPE) "
-            "from GGUF metadata so far; use the model's safetensors folder with its tokenizer.json."
-        )
-    style = _style(file.get("tokenizer.ggml.pre", "default"), path)
-    tokens, merges, kinds = _lists(file, path)
-    special = {text: i for i, text in enumerate(tokens) if kinds[i] in (_CONTROL, _UNKNOWN)}
-    ordinary = [text for i, text in enumerate(tokens) if kinds[i] == _USER_DEFINED]
-    bos, eos = _token_id(file, "bos", len(tokens)), _token_id(file, "eos", len(tokens))
-    eot, eom = _token_id(file, "eot", len(tokens)), _token_id(file, "eom", len(tokens))
-    named = {
-        f"{name}_token": tokens[token_id]
-        for name, token_id in (
-            ("bos", bos),
-            ("eos", eos),
-            ("unk", _token_id(file, "unknown", len(tokens))),
-            ("pad", _token_id(file, "padding", len(tokens))),
-        )
-        if token_id is not None
-    }
+            f"{path} has a tokenizer of kind {model!r}, and Penstock builds {', '.join(_KINDS)} from GGUF "
+            "metadata; use the model's safetensors folder with its tokenizer.json."
+        ) from None
+    source = _source(file, path)
+    try:
+        built = build(source)
+        if built.frame is not None:
+            _set_frame(built.backend, built.frame, source)
+    except ModelError:
+        raise
+    except Exception as error:  # the library's own, of what the file says
+        raise ModelError(f"The tokenizer in {path} cannot be built: {error}.") from None
+    ids, special = source.ids, source.special
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "cls": "cls", "sep": "separator"}
     template = file.get("tokenizer.chat_template")
     return Vocabulary(
-        backend=_backend(tokens, merges, style, special, ordinary, path),
-        spelling="byte_level",
+        backend=built.backend,
+        spelling=built.spelling,
         special=special,
-        bos_token_id=bos,
-        eos_token_ids=end_ids((eos, eot, eom), special),
-        add_bos=bos is not None and bool(file.get("tokenizer.ggml.add_bos_token", style.add_bos)),
+        bos_token_id=ids.get("bos"),
+        eos_token_ids=end_ids((ids.get("eos"), ids.get("eot"), ids.get("eom")), special),
+        add_bos="bos" in ids and source.flag("add_bos_token", built.add_bos),
+        add_eos=source.flag("add_eos_token", built.add_eos),
         chat_template=template if isinstance(template, str) else None,
-        named=named,
+        named={f"{short}_token": source.tokens[ids[name]] for short, name in names.items() if name in ids},
+        strips_leading_space=built.strips_leading_space,
+        plain_model=built.plain_model,
+        unused=frozenset(
+            number
+            for number, (text, kind) in enumerate(zip(source.tokens, source.kinds, strict=True))
+            if is_padding(text, kind)
+        ),
     )
 
 
-def _style(name: Any, path: Path) -> _Style:
-    try:
-        return _STYLES[name]
-    except (KeyError, TypeError):
-        raise ModelError(
-            f"{path} wants the pre-tokenizer {name!r}, which Penstock does not know; known are "
-            f"{', '.join(sorted(_STYLES))}. Use the model's safetensors folder with its tokenizer.json."
-        ) from None
-
-
-def _lists(file: GGUFFile, path: Path) -> tuple[list[str], list[tuple[str, str]], list[int]]:
-    tokens = file.get("tokenizer.ggml.tokens")
-    merges = file.get("tokenizer.ggml.merges")
-    kinds = file.get("tokenizer.ggml.token_type", [1] * len(tokens or ()))
-    for name, value, kind in (("tokens", tokens, str), ("merges", merges, str), ("token_type", kinds, int)):
-        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
-            raise ModelError(f"{path} has no usable tokenizer.ggml.{name}; its tokenizer cannot be built.")
-    if not tokens or len(kinds) != len(tokens):
-        raise ModelError(f"{path} has {len(tokens)} tokens and {len(kinds)} token types; the two must agree.")
-    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
-    if not all(len(pair) == 2 for pair in pairs):
-        raise ModelError(f"{path} has a merge that is not two tokens with a space between them.")
-    return tokens, pairs, kinds
-
-
-def _token_id(file: GGUFFile, name: str, size: int) -> int | None:
-    value = file.get(f"tokenizer.ggml.{name}_token_id")
-    # Converters write -1 or 2**32-1 for "none".
-    return value if isinstance(value, int) and 0 <= value < size else None
-
-
-def _backend(
-    tokens: list[str],
-    merges: list[tuple[str, str]],
-    style: _Style,
-    special: dict[str, int],
-    ordinary: list[str],
-    path: Path,
-) -> Any:
+def _byte_level(source: _Source) -> _Built:
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
-    vocabulary = {text: i for i, text in enumerate(tokens)}
+    name = source.file.get("tokenizer.ggml.pre", "default")
     try:
-        model = models.BPE(vocab=vocabulary, merges=merges, ignore_merges=style.whole_words)
-    except Exception as error:
-        raise ModelError(f"The tokenizer in {path} cannot be built: {error}.") from None
-    backend = Tokenizer(model)
+        style = STYLES[name]
+    except (KeyError, TypeError):
+        raise ModelError(
+            f"{source.path} wants the pre-tokenizer {name!r}, which Penstock does not know; known are "
+            f"{', '.join(sorted(STYLES))}. Use the model's safetensors folder with its tokenizer.json."
+        ) from None
+    vocabulary = {text: number for number, text in enumerate(source.tokens)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=_merges(source), ignore_merges=style.whole_words))
     if style.nfc:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = _pre_tokenizer(style)
+    backend.pre_tokenizer = pre_tokenizer(style)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    ordinary = [
+        text
+        for text, kind in zip(source.tokens, source.kinds, strict=True)
+        if kind == Kind.USER_DEFINED and text not in source.special and not is_padding(text, kind)
+    ]
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in source.special])
     backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in ordinary])
-    return backend
+    return _Built(backend, "byte_level", add_bos=style.add_bos)
 
 
-def _pre_tokenizer(style: _Style) -> pre_tokenizers.PreTokenizer:
-    from tokenizers import Regex, pre_tokenizers
+def _sentencepiece(source: _Source) -> _Built:
+    made = _pieces(source, space_first=source.flag("add_space_prefix", True))
+    backend = pieces.bpe(made, source.special)
+    return _Built(backend, "sentencepiece", add_bos=True, strips_leading_space=made.space_first)
 
-    cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in style.patterns]
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([*cuts, to_bytes])
+
+def _listed_merges(source: _Source) -> _Built:
+    """Gemma 4: pieces, merged in the order of a list as byte-level BPE does it."""
+    made = _pieces(source, space_first=source.flag("add_space_prefix", False), merges=_merges(source))
+    backend = pieces.bpe(made, source.special)
+    return _Built(backend, "sentencepiece", add_bos=True, strips_leading_space=made.space_first)
+
+
+def _unigram(source: _Source) -> _Built:
+    made = _pieces(source, space_first=source.flag("add_space_prefix", True))
+    backend, plain = pieces.unigram(made, source.special)
+    begin, end = source.flag("add_bos_token", False), source.flag("add_eos_token", True)
+    frame = None
+    if begin and end and {"bos", "eos"} <= source.ids.keys():  # as XLM-RoBERTa has it
+        frame = ("bos $A eos", "bos $A eos eos $B eos")
+    elif end and "eos" in source.ids:
+        frame = ("$A eos", "$A eos $B eos")
+    return _Built(
+        backend,
+        "sentencepiece",
+        add_bos=False,
+        add_eos=True,
+        strips_leading_space=made.space_first,
+        plain_model=plain,
+        frame=frame,
+    )
+
+
+def _bert(source: _Source) -> _Built:
+    lowercase = source.flag("normalizer.lowercase", True)
+    backend = wordpiece(
+        source.tokens,
+        source.special,
+        source.text("unknown") or "[UNK]",
+        lowercase=lowercase,
+        strip_accents=source.flag("normalizer.strip_accents", lowercase),
+    )
+    frame = None
+    if {"cls", "separator"} <= source.ids.keys():
+        frame = ("cls $A separator", "cls $A separator $B:1 separator:1")
+    return _Built(backend, "wordpiece", add_bos=False, strips_leading_space=True, frame=frame)
+
+
+_KINDS: dict[str, Callable[[_Source], _Built]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+    "gemma4": _listed_merges,
+    "t5": _unigram,
+    "bert": _bert,
+}
+
+
+def _source(file: GGUFFile, path: Path) -> _Source:
+    tokens = _list(file, path, "tokens", str)
+    kinds = _list(file, path, "token_type", int, [Kind.NORMAL] * len(tokens))
+    if not tokens or len(kinds) != len(tokens):
+        raise ModelError(f"{path} has {len(tokens)} tokens and {len(kinds)} token types; the two must agree.")
+    special = {
+        text: number
+        for number, text in enumerate(tokens)
+        if text
+        and not is_padding(text, kinds[number])
+        and (
+            kinds[number] in (Kind.CONTROL, Kind.UNKNOWN)
+            or (kinds[number] == Kind.USER_DEFINED and is_turn_marker(text))
+        )
+    }
+    return _Source(file, path, tokens, kinds, special, _ids(file, len(tokens)))
+
+
+def _list(file: GGUFFile, path: Path, name: str, kind: Any, default: Any = None) -> list[Any]:
+    value = file.get(f"tokenizer.ggml.{name}", default)
+    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+        raise ModelError(f"{path} has no usable tokenizer.ggml.{name}; its tokenizer cannot be built.")
+    return value
+
+
+def _ids(file: GGUFFile, size: int) -> dict[str, int]:
+    names = ("bos", "eos", "eot", "eom", "unknown", "padding", "cls", "separator")
+    found: dict[str, int] = {}
+    for name in names:
+        value = file.get(f"tokenizer.ggml.{name}_token_id")
+        # Converters write -1 or 2**32-1 for "none".
+        if isinstance(value, int) and 0 <= value < size:
+            found[name] = value
+    # The format's own misspelling; and BERT's two, which newer files call by the common names.
+    separator = file.get("tokenizer.ggml.seperator_token_id")
+    if isinstance(separator, int) and 0 <= separator < size:
+        found.setdefault("separator", separator)
+    if file.get("tokenizer.ggml.model") == "bert":
+        found.setdefault("cls", found.pop("bos", -1))
+        found = {name: value for name, value in found.items() if value >= 0}
+    return found
+
+
+def _merges(source: _Source) -> list[tuple[str, str]]:
+    merges = _list(source.file, source.path, "merges", str)
+    # A part may itself begin with a space: pieces of raw text do.
+    cuts = [merge.find(" ", 1) for merge in merges]
+    if any(cut <= 0 for cut in cuts):
+        raise ModelError(f"{source.path} has a merge that is not two tokens with a space between them.")
+    return [(merge[:cut], merge[cut + 1 :]) for merge, cut in zip(merges, cuts, strict=True)]
+
+
+def _pieces(source: _Source, *, space_first: bool, merges: list[tuple[str, str]] | None = None) -> Pieces:
+    file = source.file
+    scores: list[Any] = [0.0] * len(source.tokens)
+    if merges is None:
+        scores = _list(file, source.path, "scores", (int, float))
+        if len(scores) != len(source.tokens):
+            raise ModelError(
+                f"{source.path} has {len(source.tokens)} tokens and {len(scores)} scores; the two must agree."
+            )
+    phi3 = file.get("general.architecture") == "phi3"
+    strips = frozenset(source.special) - _PHI3_KEEPS if phi3 else frozenset()
+    return Pieces(
+        texts=source.tokens,
+        scores=scores,
+        kinds=source.kinds,
+        unknown=source.ids.get("unknown", _unknown(source.kinds)),
+        space_first=space_first,
+        single_spaces=source.flag("remove_extra_whitespaces", False),
+        character_map=bytes(
+            value & 0xFF for value in _list(file, source.path, "precompiled_charsmap", int, [])
+        ),
+        merges=merges,
+        strips_right=strips,
+    )
+
+
+def _unknown(kinds: list[int]) -> int | None:
+    return kinds.index(Kind.UNKNOWN) if Kind.UNKNOWN in kinds else None
+
+
+def _set_frame(backend: Any, frame: tuple[str, str], source: _Source) -> None:
+    """Let the backend put markers around texts; a frame names them by their roles."""
+    from tokenizers import processors
+
+    roles = {role: number for role, number in source.ids.items() if role in " ".join(frame)}
+    backend.post_processor = processors.TemplateProcessing(
+        single=frame[0], pair=frame[1], special_tokens=list(roles.items())
+    )

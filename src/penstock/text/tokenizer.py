@@ -26,11 +26,11 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._parsing = vocabulary.backend
-        self._plain = _plain(vocabulary.backend, vocabulary.backend.pre_tokenizer)
+        self._plain = _plain(vocabulary, vocabulary.backend.pre_tokenizer)
         self._continued = (
-            self._plain if vocabulary.continued is None else _plain(vocabulary.backend, vocabulary.continued)
+            self._plain if vocabulary.continued is None else _plain(vocabulary, vocabulary.continued)
         )
-        self._framed = _framed(vocabulary.backend, self._plain)
+        self._framed = _framed(vocabulary)
         self._added: dict[int, Any] = dict(self._parsing.get_added_tokens_decoder())
         self._control = _pattern(vocabulary.special)
         self._bytes: dict[int, bytes] = {}  # filled as tokens are met
@@ -96,7 +96,7 @@ class Tokenizer:
         """The exact bytes one token stands for; none for an id that is only padding of the vocabulary."""
         known = self._bytes.get(token_id)
         if known is None:
-            if not 0 <= token_id < self.vocab_size:
+            if not 0 <= token_id < self.vocab_size or token_id in self._vocabulary.unused:
                 return b""
             known = self._bytes[token_id] = self._spell(token_id)
         return known
@@ -153,28 +153,31 @@ def _encoded(backend: tokenizers.Tokenizer, text: str | tuple[str, str], framed:
         ) from None
 
 
-def _plain(source: tokenizers.Tokenizer, pre_tokenizer: Any) -> tokenizers.Tokenizer:
+def _plain(vocabulary: Vocabulary, pre_tokenizer: Any) -> tokenizers.Tokenizer:
     """The same tokenizer, to which control tokens are text. The vocabulary is shared, not copied."""
     from tokenizers import Tokenizer as Backend
 
-    plain = Backend(source.model)
+    source = vocabulary.backend
+    plain = Backend(source.model if vocabulary.plain_model is None else vocabulary.plain_model)
     plain.normalizer = source.normalizer
     plain.pre_tokenizer = pre_tokenizer
+    size = plain.get_vocab_size()
     # By rising id: the library numbers those outside the model's own vocabulary as they come.
-    for _, token in sorted(source.get_added_tokens_decoder().items()):
-        if token.special:
-            plain.add_special_tokens([token])
-        else:
+    for token_id, token in sorted(source.get_added_tokens_decoder().items()):
+        if not token.special:
             plain.add_tokens([token])
+        elif vocabulary.plain_model is None or token_id >= size:
+            plain.add_special_tokens([token])
     plain.encode_special_tokens = True
     return plain
 
 
-def _framed(source: tokenizers.Tokenizer, plain: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
+def _framed(vocabulary: Vocabulary) -> tokenizers.Tokenizer | None:
     """The plain tokenizer with the frame the model's post-processor gives, if it gives one."""
+    source = vocabulary.backend
     if source.num_special_tokens_to_add(False) == 0:
         return None
-    framed = _plain(source, plain.pre_tokenizer)
+    framed = _plain(vocabulary, source.pre_tokenizer)
     framed.post_processor = source.post_processor
     return framed
 

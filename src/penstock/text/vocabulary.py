@@ -19,6 +19,8 @@ _END_TOKENS = (
     "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "[EOS]", "[EOT]",
 )  # fmt: skip
 
+_TURN_MARKERS = frozenset(_END_TOKENS) | {"<start_of_turn>", "<|im_start|>", "<|start_header_id|>", "<s>"}
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -35,7 +37,15 @@ class Vocabulary:
     # Pre-tokenizer of text behind a control token, where it differs: it puts no space before a first word.
     continued: Any = None
     strips_leading_space: bool = False  # decoding drops the space that encoding put before the first word
+    # A model in which no marker can be spelled, where the backend's own could.
+    plain_model: Any = None
+    unused: frozenset[int] = frozenset()  # ids that only fill the vocabulary up; they stand for no text
     add_eos: bool = False  # whether a text to be encoded as a whole, not continued, ends with the end token
+
+
+def is_turn_marker(text: str) -> bool:
+    """Whether a token marks turns whatever the file calls it: some call Gemma's ordinary."""
+    return text in _TURN_MARKERS
 
 
 def end_ids(known: Iterable[int | None], special: Mapping[str, int]) -> tuple[int, ...]:
