@@ -47,6 +47,7 @@ class World:
         self.now = 0.0
         self.serial = 0
         self.open: dict[str, set[int]] = {}
+        self.read_to: dict[int, int] = {}  # of sequences that read their prompt: how far they have come
         self.ended: Counter[tuple[str, int]] = Counter()
         self.expected_ends = 0
         self.stalled = 0  # steps since the first in rank last advanced
@@ -77,17 +78,20 @@ class World:
             if self.rng.random() < 0.5:
                 prompt[-1] = self.rng.randint(0, 9)
             self.serial += 1
+            pooling = self.rng.choice([None] * 8 + ["last", "mean"])
             request = Request(
                 id=str(self.serial),
                 prompt=prompt,
                 params=SamplingParams(
-                    n=self.rng.choice([1, 1, 1, 2, 4]),
-                    max_tokens=self.rng.choice([None, 1, 5, 30]),
+                    n=1 if pooling else self.rng.choice([1, 1, 1, 2, 4]),
+                    max_tokens=self.rng.choice([None, 0, 1, 5, 30]),
+                    prompt_logprobs=self.rng.choice([None, None, None, 0]),
                     ignore_eos=self.rng.random() < 0.3,
                 ),
                 eos_token_ids=(EOS,),
                 priority=self.rng.choice([-1, 0, 0, 1]),
                 salt=self.rng.choice(["", "", "tenant"]),
+                pooling=pooling,
             )
             try:
                 self.scheduler.submit(request, self.now)
@@ -117,6 +121,11 @@ class World:
         assert len({id(grant.sequence) for grant in plan.grants}) == len(plan.grants)
         for grant in plan.grants:
             table = grant.sequence.table
+            if grant.sequence.reads_prompt:
+                # What is wanted of every prompt token is there only if each was computed, in order.
+                reached = self.read_to.pop(id(grant.sequence), 0) if grant.start else 0
+                assert grant.start == reached, "a part of the prompt was not computed"
+                self.read_to[id(grant.sequence)] = grant.start + grant.count
             assert grant.count > 0
             assert grant.sequence.running
             assert len(table.blocks) * scheduler.memory.block_size >= grant.start + grant.count
