@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from penstock.engine.config import EngineConfig
@@ -30,6 +31,7 @@ from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.hub import resolve
 from penstock.text.chat import ChatTemplate
 from penstock.text.choice import Choice
+from penstock.text.template_file import template_from
 from penstock.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -71,15 +73,21 @@ class StreamChunk:
 
 
 class LLM:
-    """A model, loaded and ready. Options are the fields of `EngineConfig`."""
+    """A model, loaded and ready. Options are the fields of `EngineConfig`.
 
-    def __init__(self, model: str = "default", **options: Any) -> None:
+    `chat_template`, a file or the template itself, takes the place of the model's own.
+    """
+
+    def __init__(
+        self, model: str = "default", *, chat_template: str | Path | None = None, **options: Any
+    ) -> None:
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
+        template = None if chat_template is None else template_from(chat_template)
         files = resolve(model, progress=_Stages() if sys.stderr.isatty() else None)
         self.name = files.name
-        self.tokenizer = Tokenizer.load(files)
+        self.tokenizer = Tokenizer.load(files, chat_template=template)
         config = EngineConfig(model=str(files.path), **options)
         self.engine = EngineCore(config)
         self._template: ChatTemplate | None = None

@@ -30,7 +30,7 @@ COMMANDS = (
 )
 
 
-@configured(*ENGINE_OPTIONS)
+@configured("chat_template", *ENGINE_OPTIONS)
 def chat(
     settings: Settings,
     named: str | None,

@@ -60,7 +60,8 @@ def open_source(
     files = fetched(settings.model)
     if sys.stderr.isatty():
         print(f"Loading {files.name} ...", file=sys.stderr)
-    with LLM(str(files.path), **engine_options(settings)) as llm:
+    options = engine_options(settings)
+    with LLM(str(files.path), chat_template=settings.chat_template, **options) as llm:
         yield Local(llm, files.name)
 
 

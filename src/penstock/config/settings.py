@@ -46,6 +46,9 @@ class Settings:
         group="Model",
         aliases=("served_model_name",),
     )
+    chat_template: str | None = _option(
+        None, TEXT, "File with a chat template (Jinja) to use instead of the model's own.", group="Model"
+    )
     host: str = _option("127.0.0.1", TEXT, "Address to listen on.", group="Server")
     port: int = _option(8000, INTEGER, "Port to listen on; 0 takes a free one.", group="Server")
     api_keys: tuple[str, ...] = _option(

@@ -24,6 +24,7 @@ from penstock.gateway.http import LimitedHTTPProtocol
 from penstock.gateway.keys import ApiKeys
 from penstock.gateway.model import ServedModel
 from penstock.gateway.state import Gateway
+from penstock.text.template_file import read_template
 from penstock.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("penstock.gateway")
@@ -40,10 +41,11 @@ def run(settings: Settings) -> None:
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     check_bind(settings)
+    template = None if settings.chat_template is None else read_template(settings.chat_template)
     with _bound(settings.host, settings.port) as listener, Banner() as banner:
         files = hub.resolve(settings.model, progress=banner.fetching)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            in_order = runner.run(_serve(settings, files, listener, banner))
+            in_order = runner.run(_serve(settings, files, template, listener, banner))
     if not in_order:
         raise KeyboardInterrupt
 
@@ -58,13 +60,15 @@ def check_bind(settings: Settings) -> None:
     )
 
 
-async def _serve(settings: Settings, files: hub.ModelFiles, listener: socket.socket, banner: Banner) -> bool:
+async def _serve(
+    settings: Settings, files: hub.ModelFiles, template: str | None, listener: socket.socket, banner: Banner
+) -> bool:
     """Whether it ended in order, or running requests were left behind."""
     signals = _Signals(asyncio.get_running_loop())
     banner.loading(files.name)
     loading = asyncio.create_task(LocalBackend.start(settings.engine_config(str(files.path))))
     # Read beside the weights, which take longer.
-    tokenizer = asyncio.create_task(asyncio.to_thread(Tokenizer.load, files))
+    tokenizer = asyncio.create_task(asyncio.to_thread(Tokenizer.load, files, chat_template=template))
     if await signals.first(loading):
         loading.cancel()
     await asyncio.gather(loading, tokenizer, return_exceptions=True)

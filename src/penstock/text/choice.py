@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock.engine.request import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from penstock.text.reasoning import Parts, Reasoning, Splitter
 from penstock.text.stream import TextStream
 from penstock.text.tokenizer import Tokenizer
 
@@ -14,51 +17,102 @@ class Choice:
     engine must be told to stop (`cut` is True).
     """
 
-    def __init__(self, index: int, tokenizer: Tokenizer, params: SamplingParams) -> None:
+    def __init__(
+        self, index: int, tokenizer: Tokenizer, params: SamplingParams, reasoning: Reasoning | None = None
+    ) -> None:
         self.index = index
         self.token_ids: list[int] = []  # everything generated, the token that ended it included
         self.logprobs: list[TokenLogprobs] = []  # of the tokens that are shown
         self.shown_ids: list[int] = []
+        self.reasoning_tokens = 0  # so many of the first shown ones are reasoning, its marks included
+        self.cumulative_logprob = 0.0  # of everything generated, if log-probabilities were asked for
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None  # the client's own stop token or string that ended it
         self._params = params
-        self._stream = TextStream(tokenizer, params)
+        self._splitter = None if reasoning is None else Splitter(reasoning)
+        self._stream = TextStream(tokenizer, params, keep=_marks(tokenizer, reasoning))
+        self._thought: list[str] = []
+        self._answer: list[str] = []
 
     def __repr__(self) -> str:
         return f"Choice(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
 
     @property
     def text(self) -> str:
-        return self._stream.text
+        """The answer so far, without the reasoning before it."""
+        return self._stream.text if self._splitter is None else "".join(self._answer)
+
+    @property
+    def reasoning(self) -> str | None:
+        """None if there was none."""
+        if self._splitter is None or not self._splitter.reasoned:
+            return None
+        return "".join(self._thought)
+
+    @property
+    def answering(self) -> bool:
+        """Whether the reasoning, if any, is over."""
+        return self._splitter is None or self._splitter.answering
 
     @property
     def cut(self) -> bool:
         """Whether a stop string ended it, which the engine cannot know."""
         return self._stream.stopped is not None
 
-    def take(self, event: TokenEvent) -> str:
+    @property
+    def mean_logprob(self) -> float:
+        """By which choices are compared; that of no tokens is the lowest."""
+        return self.cumulative_logprob / len(self.token_ids) if self.token_ids else -math.inf
+
+    def take(self, event: TokenEvent) -> Parts:
         """The text that this event adds. Tokens after the end are ignored."""
         if self.finish_reason is not None:
-            return ""
-        added = ""
+            return Parts("", "")
+        added: list[Parts] = []
         for number, token in enumerate(event.token_ids):
             self.token_ids.append(token)
+            scores = event.logprobs[number : number + 1]
+            self.cumulative_logprob += sum(each.chosen for each in scores)
             last = number == len(event.token_ids) - 1
             if last and token == event.stop_token and not self._shows(token):
                 break
             self.shown_ids.append(token)
-            self.logprobs.extend(event.logprobs[number : number + 1])
-            added += self._stream.push(token)
+            self.logprobs.extend(scores)
+            added.append(self._part(self._stream.push(token)))
             if self._stream.stopped is not None:
                 self.finish_reason, self.stop_reason = "stop", self._stream.stopped
-                return added
-        if event.finish_reason is not None:
-            added += self._stream.finish()
+                added.append(self._part("", last=True))
+                break
+        if self.finish_reason is None and event.finish_reason is not None:
+            added.append(self._part(self._stream.finish(), last=True))
             self.finish_reason = event.finish_reason
             if event.stop_token in self._params.stop_token_ids:
                 self.stop_reason = event.stop_token
-        return added
+        return Parts("".join(part.reasoning for part in added), "".join(part.text for part in added))
+
+    def _part(self, text: str, last: bool = False) -> Parts:
+        splitter = self._splitter
+        if splitter is None:
+            return Parts("", text)
+        undecided = not splitter.answering
+        parts = [splitter.push(text)]
+        if last:
+            parts.append(splitter.finish())
+        if undecided and splitter.reasoned:
+            self.reasoning_tokens = len(self.shown_ids)
+        for part in parts:
+            self._thought.append(part.reasoning)
+            self._answer.append(part.text)
+        return Parts("".join(part.reasoning for part in parts), "".join(part.text for part in parts))
 
     def _shows(self, token: int) -> bool:
         """A stop token of the client's own choosing is shown if stops are to be included."""
         return self._params.include_stop_str_in_output and token in self._params.stop_token_ids
+
+
+def _marks(tokenizer: Tokenizer, reasoning: Reasoning | None) -> frozenset[int]:
+    """Control tokens that mark reasoning: they are not for the reader, but must be seen here."""
+    if reasoning is None:
+        return frozenset()
+    marks = (*reasoning.family.begins, *reasoning.family.ends)
+    return frozenset(tokenizer.special_tokens[mark] for mark in marks if mark in tokenizer.special_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidRequestError
@@ -45,15 +46,17 @@ class Tokenizer:
         self.chat_template: str | None = vocabulary.chat_template
 
     @classmethod
-    def load(cls, files: ModelFiles) -> Tokenizer:
-        """The tokenizer of a model on the disk: its tokenizer.json, or built from its GGUF metadata."""
+    def load(cls, files: ModelFiles, *, chat_template: str | None = None) -> Tokenizer:
+        """The tokenizer of a model on the disk: its tokenizer.json, or built from its GGUF metadata.
+
+        A `chat_template` takes the place of the model's own.
+        """
         if files.format == "gguf":
-            from penstock.text.from_gguf import read_gguf
-
-            return cls(read_gguf(files.path))
-        from penstock.text.from_json import read_folder
-
-        return cls(read_folder(files.path))
+            from penstock.text.from_gguf import read_gguf as read
+        else:
+            from penstock.text.from_json import read_folder as read
+        vocabulary = read(files.path)
+        return cls(vocabulary if chat_template is None else replace(vocabulary, chat_template=chat_template))
 
     def encode(self, text: str, *, parse_special: bool = True, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. `parse_special=False` keeps "<|im_end|>" and its like ordinary text."""
