@@ -49,20 +49,37 @@ def requests_for(vocab: int, tokens: int) -> list[Request]:
             SamplingParams(temperature=0.8, top_k=40, top_p=0.9, seed=number, max_tokens=tokens),
             SamplingParams(temperature=1.2, min_p=0.02, presence_penalty=0.5, repetition_penalty=1.2, seed=7,
                            max_tokens=tokens, n=2, logprobs=3),
+            SamplingParams(temperature=1.0, seed=number, max_tokens=tokens, prompt_logprobs=2,
+                           allowed_token_ids=range(3, vocab, 2)),
         ]  # fmt: skip
         prompt = shared + own if number % 3 == 0 else own
-        made.append(Request(id=str(number), prompt=prompt, params=kinds[number % 4], eos_token_ids=(2,)))
+        # Rules about what may come next must not be upset by being preempted and resumed either.
+        bad = tuple((token, after) for token in range(3, 43) for after in range(0, vocab, 3))
+        choices = tuple(tuple(rng.choices(range(3, 9), k=12)) for _ in range(200))
+        made.append(
+            Request(
+                id=str(number),
+                prompt=prompt,
+                params=kinds[number % 5],
+                eos_token_ids=(2,),
+                bad_words=bad if number % 5 == 0 else (),
+                choices=choices if number % 5 == 2 else (),
+            )
+        )
     return made
 
 
-def run(engine: EngineCore, requests: list[Request]) -> dict[tuple[str, int], list[int]]:
+def run(engine: EngineCore, requests: list[Request]) -> dict[tuple[str, int], list[Any]]:
+    """The tokens of each choice, after the log-probabilities of its prompt where they were asked for."""
     for request in requests:
         engine.submit(request)
-    found: dict[tuple[str, int], list[int]] = {}
+    found: dict[tuple[str, int], list[Any]] = {}
     while engine.has_work:
         for event in engine.step():
             assert event.error is None
-            found.setdefault((event.request_id, event.index), []).extend(event.token_ids)
+            found.setdefault((event.request_id, event.index), []).extend(
+                [*event.prompt_logprobs, *event.token_ids]
+            )
     engine.check()
     stats = engine.stats()
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
@@ -75,7 +92,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(tiny: Path) -> dict[tuple[str, int], list[int]]:
+def alone(tiny: Path) -> dict[tuple[str, int], list[Any]]:
     """Every request by itself on an engine that has seen nothing before it."""
     requests = requests_for(256, 40)
     found = {}
@@ -83,19 +100,19 @@ def alone(tiny: Path) -> dict[tuple[str, int], list[int]]:
         found.update(
             run(EngineCore(EngineConfig(model=str(tiny), kv_cache_memory=40 * TINY_BLOCK)), [request])
         )
-    assert len(set(map(tuple, found.values()))) > REQUESTS / 2, "the model must not always say the same"
+    assert len(set(map(str, found.values()))) > REQUESTS / 2, "the model must not always say the same"
     return found
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_tokens_are_those_of_the_request_alone(
-    setting: str, tiny: Path, alone: dict[tuple[str, int], list[int]]
+    setting: str, tiny: Path, alone: dict[tuple[str, int], list[Any]]
 ) -> None:
     options = {"kv_cache_memory": 400 * TINY_BLOCK, **SETTINGS[setting]}
     engine = EngineCore(EngineConfig(model=str(tiny), **options))
     assert run(engine, requests_for(256, 40)) == alone
     if setting.startswith("preempted"):
-        assert engine.stats().preemptions > 10
+        assert engine.stats().preemptions > 5
     if "prefix_caching" not in options:
         assert engine.stats().prefix_hits > 0
         # Once more, now that everything is in the cache.

@@ -23,8 +23,8 @@ LOGPROB_ROWS = 256
 
 _FAILURES = {
     NO_TOKEN: "The model's output for this request is not a number; its weights or precision are at fault.",
-    ALL_BANNED: "Every token is forbidden at this point by the request's own rules (allowed_token_ids, "
-    "bad_words, min_tokens, logit_bias); none can be generated.",
+    ALL_BANNED: "Every token is forbidden at this point by the request's own rules (guided_choice, "
+    "allowed_token_ids, bad_words, min_tokens, processors); none can be generated.",
 }
 
 
