@@ -77,11 +77,23 @@ async def _serve(
     backend = loading.result()
     try:
         model = ServedModel(settings.served_model_names or (files.name,), await tokenizer, backend.info)
+        _compare_sizes(model)
         gateway = Gateway(model, backend, ApiKeys(settings.api_keys))
         await _answer(settings, gateway, listener, banner, signals)
         return signals.count < 2
     finally:
         await backend.shutdown(0.0)
+
+
+def _compare_sizes(model: ServedModel) -> None:
+    """A table larger than the vocabulary is common: its last rows are padding. The reverse is a mistake."""
+    if model.tokenizer.vocab_size > model.vocab_size:
+        logger.warning(
+            "The tokenizer has %d tokens, but the model only the first %d of them; a prompt with any of the "
+            "others is refused. Check that the two belong together.",
+            model.tokenizer.vocab_size,
+            model.vocab_size,
+        )
 
 
 async def _answer(

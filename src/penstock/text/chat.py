@@ -58,7 +58,8 @@ class ChatTemplate:
         """The prompt as token ids."""
         if self._render is None:
             raise InvalidRequestError(
-                "This model has no chat template, so it cannot chat; let it complete text instead."
+                "This model has no chat template, so it cannot chat; give it one with --chat-template, or "
+                "let it complete text instead."
             )
         extra = _checked_kwargs(kwargs)
         if continue_final_message and add_generation_prompt:
@@ -102,6 +103,10 @@ class ChatTemplate:
         except TemplateLimitError as error:
             raise InvalidRequestError(
                 f"The chat template was stopped because {str(error).rstrip('.')}.", param="messages"
+            ) from None
+        except RecursionError:
+            raise InvalidRequestError(
+                "The chat template was stopped because it calls itself too deeply.", param="messages"
             ) from None
         except Exception as error:  # a template is somebody else's program; it can fail in any way
             reason = str(error).rstrip(".") or type(error).__name__

@@ -148,6 +148,11 @@ class Splitter:
     def _beginning_of_end(self, text: str) -> int:
         """Characters at the end of the text that may be the beginning of an end mark."""
         return max(
-            (size for mark in self._family.ends for size in range(1, len(mark)) if text.endswith(mark[:size])),
+            (
+                size
+                for mark in self._family.ends
+                for size in range(1, len(mark))
+                if text.endswith(mark[:size])
+            ),
             default=0,
         )

@@ -37,7 +37,8 @@ class TextStream:
         """`keep`: special tokens whose text is wanted even if the others are skipped."""
         self.stopped: str | None = None
         self._bytes = tokenizer.token_bytes
-        self._hidden = tokenizer.special_ids - keep if params.skip_special_tokens else frozenset()
+        special = tokenizer.special_ids - keep if keep else tokenizer.special_ids
+        self._hidden = special if params.skip_special_tokens else frozenset()
         self._decode = _decoder(errors="replace").decode
         self._stops: StopStrings | None = compiled(params.stop) if params.stop else None
         self._keep_stop = params.include_stop_str_in_output
