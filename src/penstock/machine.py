@@ -51,8 +51,11 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 def usable_cpus(root: Path = ROOT) -> int:
     """CPUs worth a thread each: those allowed, or fewer under a quota."""
-    quota = cpu_quota(root)
-    return allowed_cpus() if quota is None else max(1, min(allowed_cpus(), math.ceil(quota)))
+    return worth_a_thread(allowed_cpus(), cpu_quota(root))
+
+
+def worth_a_thread(allowed: int, quota: float | None) -> int:
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
 def total_memory(root: Path = ROOT) -> int:

@@ -32,7 +32,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output.err
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "complete", "pull", "bench offline", "bench serve"])
+@pytest.mark.parametrize(
+    "command", ["serve", "chat", "complete", "pull", "doctor", "bench offline", "bench serve"]
+)
 def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, chat, complete, pull, serve
+from penstock.cli import bench, chat, complete, doctor, pull, serve
 from penstock.errors import ConfigError, InvalidRequestError, ModelError, PenstockError
 
 USER_MISTAKES = (ConfigError, ModelError, InvalidRequestError)
@@ -47,6 +47,7 @@ app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=chat.EPILOG)(chat.chat)
 app.command(epilog=complete.EPILOG)(complete.complete)
 app.command(epilog=pull.EPILOG)(pull.pull)
+app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 
 

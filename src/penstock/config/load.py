@@ -42,7 +42,7 @@ def load_settings(
         origins[option.name] = origin
 
     catalogue = options()
-    path = _file(config, environ)
+    path = find_file(config, environ)
     if path is not None:
         for option, value, key in _resolved(_read(path).items(), catalogue, f"{path}: unknown key"):
             take(option, value, f"{key} in {path}")
@@ -60,7 +60,8 @@ def load_settings(
         raise ConfigError(_with_origin(str(error), origins)) from None
 
 
-def _file(config: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+def find_file(config: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The configuration file: the one that was named, or penstock.yaml in the working directory."""
     named = config or environ.get("PENSTOCK_CONFIG")
     if named:
         path = Path(named).expanduser()
@@ -72,6 +73,15 @@ def _file(config: str | Path | None, environ: Mapping[str, str]) -> Path | None:
         return path
     path = Path(FILE_NAME)
     return path if path.is_file() else None
+
+
+def sort_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The names of our variables that are set: those that are read, and those nobody knows."""
+    ours = sorted(name for name, value in environ.items() if _ours(name, value))
+    spelled = {PREFIX + name.upper() for o in options().values() for name in (o.name, *o.aliases)}
+    known = sorted(name for name in OTHER_VARIABLES if environ.get(name))
+    known += [name for name in ours if name in spelled]
+    return known, [name for name in ours if name not in spelled]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""The whole examination: look at everything once, then judge."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import __version__
+from penstock.doctor.ask import Gpu, Probe, ask_driver, ask_torch
+from penstock.doctor.finding import Finding, gib
+from penstock.doctor.fit import WELL_KNOWN, Budget, Fit, fit
+from penstock.doctor.hardware import Machine, judge_machine, look_at_machine
+from penstock.doctor.models import Examined, examine, judge_briefly, judge_fully
+from penstock.doctor.serving import Configuration, judge_serving, look_at_configuration
+from penstock.doctor.software import judge_software, look_at_compilers, look_at_packages
+from penstock.errors import ModelError
+from penstock.hub.cached import cached_models, locate
+from penstock.hub.files import ModelFiles
+
+SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+MODELS = "Models here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WellKnown:
+    like: str
+    parameters: int
+    fits: tuple[Fit, ...]  # one for each number format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    findings: tuple[Finding, ...]
+    machine: Machine
+    probe: Probe
+    driver: tuple[Gpu, ...]
+    configuration: Configuration
+    budget: Budget
+    models: tuple[Examined, ...]
+    well_known: tuple[WellKnown, ...]
+
+    @property
+    def problems(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.status == "problem"]
+
+    def as_json(self) -> dict[str, Any]:
+        """docs/doctor.md lists the keys."""
+        torch = self.probe.torch
+        return {
+            "schema": SCHEMA,
+            "penstock": __version__,
+            "can_serve": not self.problems,
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "machine": dataclasses.asdict(self.machine) | {"cpus_usable": self.machine.cpus_usable},
+            "torch": dataclasses.asdict(torch) if torch else None,
+            "gpus": [dataclasses.asdict(gpu) for gpu in self.probe.gpus or self.driver],
+            "configuration": {
+                "file": self.configuration.file,
+                "variables": self.configuration.variables,
+                "unknown": self.configuration.unknown,
+                "model": self.configuration.settings.model,
+                "host": self.configuration.settings.host,
+                "port": self.configuration.settings.port,
+            },
+            "budget": dataclasses.asdict(self.budget),
+            "models": [dataclasses.asdict(model) | {"servable": model.servable} for model in self.models],
+            "well_known": [dataclasses.asdict(model) for model in self.well_known],
+        }
+
+
+def examine_all(model: str | None = None, config: str | None = None) -> Report:
+    """Look at this machine, the models on it, and the one that is named or configured to be served."""
+    configuration = look_at_configuration(config)
+    settings = configuration.settings
+    wanted = model or settings.model
+    machine = look_at_machine()
+    places, complaint = _places(wanted)
+    probe = ask_torch([str(files.path) for files in places.values()])
+    driver = ask_driver() if not probe.gpus else ()
+    budget = _budget(machine, probe, configuration)
+    models = {
+        name: examine(name, files, budget, settings.dtype, probe.refusals.get(str(files.path)))
+        for name, files in places.items()
+    }
+    others = [entry for name, entry in models.items() if name != wanted]
+    findings = [
+        *judge_machine(machine, default_is_here=locate("default") is not None),
+        *judge_software(probe, look_at_packages(), look_at_compilers(), driver, machine, settings.threads),
+        *judge_serving(configuration),
+        *(judge_briefly(entry, MODELS, budget) for entry in others),
+        *_judge_wanted(wanted, models.get(wanted), complaint, budget, known=probe.torch is not None),
+    ]
+    return Report(
+        findings=tuple(findings),
+        machine=machine,
+        probe=probe,
+        driver=driver,
+        configuration=configuration,
+        budget=budget,
+        models=tuple(models.values()),
+        well_known=tuple(
+            WellKnown(
+                like=shape.like,
+                parameters=shape.size.parameters,
+                fits=tuple(fit(shape.size, dtype, budget) for dtype in ("float32", "bfloat16")),
+            )
+            for shape in WELL_KNOWN
+        ),
+    )
+
+
+def _places(wanted: str) -> tuple[dict[str, ModelFiles], str | None]:
+    """Every model that is here by the name to type for it, and what is wrong with the wanted one."""
+    places: dict[str, ModelFiles] = {}
+    for cached in cached_models():
+        kind = "safetensors" if cached.path.is_dir() else "gguf"
+        places[cached.name] = ModelFiles(cached.name, cached.path, kind)  # type: ignore[arg-type]
+    try:
+        found = locate(wanted)
+    except ModelError as error:
+        return places, str(error)
+    if found is not None:
+        # Under the name that was typed, and not twice.
+        places = {name: files for name, files in places.items() if files.path != found.path}
+        places[wanted] = found
+    return places, None
+
+
+def _budget(machine: Machine, probe: Probe, configuration: Configuration) -> Budget:
+    settings = configuration.settings
+    if probe.gpus and settings.device != "cpu":
+        gpu = probe.gpus[0]
+        return Budget(
+            device="cuda",
+            total=gpu.memory_total,
+            available=gpu.memory_free,
+            fraction=settings.memory_fraction,
+            kv_bytes=settings.kv_cache_memory,
+        )
+    return Budget(
+        device="cpu",
+        total=machine.memory_limit or machine.memory_total,
+        available=machine.memory_available,
+        kv_bytes=settings.kv_cache_memory,
+    )
+
+
+def _judge_wanted(
+    wanted: str, model: Examined | None, complaint: str | None, budget: Budget, *, known: bool
+) -> list[Finding]:
+    section = f"Model {wanted}"
+    if complaint is not None:
+        return [Finding(section, "model", "problem", complaint)]
+    if model is None:
+        sentence = "It is not on this machine, so its size is not known; serving it fetches it first."
+        if wanted == "default":
+            size = WELL_KNOWN[0].size
+            sentence = "It is not on this machine yet; serving it fetches it first (93 MB)."
+            if fit(size, "float32", budget).verdict == "no":
+                sentence += f" It would not fit into the {gib(budget.available)} available."
+                return [Finding(section, "model", "problem", sentence)]
+        return [Finding(section, "model", "note", sentence, f"penstock pull {wanted}")]
+    return judge_fully(model, section, budget, known=known)

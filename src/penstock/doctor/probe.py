@@ -1,0 +1,83 @@
+"""The part that needs torch, as a process of its own: `python -m penstock.doctor.probe`.
+
+Reads {"models": [path, ...]} from standard input and prints one JSON object. Whatever torch does when
+it is imported - fail, print, crash - happens here, and the parent lives to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    answer: dict[str, Any] = {}
+    try:
+        answer["torch"] = _torch()
+    except Exception as error:  # a broken installation raises what it likes
+        answer["error"] = _sentence(error)
+    else:
+        answer["gpus"], answer["gpu_error"] = _gpus()
+        answer["models"] = {path: _model(path) for path in asked["models"]}
+    sys.stdout.write("\n" + json.dumps(answer))
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "rocm": torch.version.hip,
+        "onednn": torch.backends.mkldnn.is_available(),
+        "kernels": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _gpus() -> tuple[list[dict[str, Any]], str | None]:
+    import torch
+
+    found = []
+    try:
+        for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+            properties = torch.cuda.get_device_properties(index)
+            free, total = torch.cuda.mem_get_info(index)
+            capability = f"{properties.major}.{properties.minor}"
+            found.append(
+                {
+                    "name": properties.name,
+                    "capability": capability,
+                    "memory_total": total,
+                    "memory_free": free,
+                }
+            )
+    except Exception as error:  # the driver's word, whatever it is
+        return found, _sentence(error)
+    return found, None
+
+
+def _model(path: str) -> str | None:
+    """Why the engine would refuse this model; None when it would not."""
+    try:
+        from penstock.engine.models.weights import open_weights
+
+        open_weights(path)
+    except PenstockError as error:
+        return str(error)
+    except Exception as error:  # a defect of ours, which the user still should read as one sentence
+        return f"The engine cannot read it: {_sentence(error)}"
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The command as a user runs it: on this machine, without torch, for one model, for a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.app import run
+from tests.engine.tiny import save_tiny_llama
+from tests.test_contracts import HIDE
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_") and name != "PENSTOCK_HOME"]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects, or asks for a name, fails the test."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the doctor went to the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_machine_that_can_serve_says_so(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    output = capsys.readouterr()
+    lines = output.out.splitlines()
+    assert lines[-1] == "This machine can serve."
+    for heading in ("Machine", "Software", "Serving", "Model default"):
+        assert heading in lines
+    assert "type: penstock serve default" in output.out
+    assert "0.1 B   SmolLM2-135M" in output.out
+    assert output.err == ""
+    assert "\x1b" not in output.out
+    # Paths are as long as they are, and what is to be typed is never broken; the rest keeps to the width.
+    too_long = [line for line in lines if len(line) > 80 and "type:" not in line and "/" not in line]
+    assert too_long == []
+
+
+def test_a_model_is_read_and_its_verdict_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tiny_llama(tmp_path / "tiny")
+    assert run(["doctor", "./tiny", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["can_serve"] is True
+    (model,) = [entry for entry in report["models"] if entry["name"] == "./tiny"]
+    assert model["servable"] is True
+    assert model["header"]["size"]["context"] == 256
+    assert model["fit"]["verdict"] == "fits"
+    assert report["findings"][-1]["command"] == "penstock serve ./tiny"
+    for key in report:
+        assert f"`{key}`" in DOCUMENT, key
+    for part in ("machine", "torch", "configuration", "budget"):
+        for key in report[part]:
+            assert f"`{key}`" in DOCUMENT, key
+    for entry in (report["findings"][0], model, model["header"], model["header"]["size"], model["fit"]):
+        for key in entry:
+            assert f"`{key}`" in DOCUMENT, key
+
+
+def test_a_model_that_the_engine_refuses_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_llama(tmp_path / "other", architectures=["SomethingForCausalLM"])
+    assert run(["doctor", "./other"]) == 1
+    text = capsys.readouterr().out
+    assert "SomethingForCausalLM" in text
+    assert "Serving is prevented by: architecture (Model ./other)." in text
+
+
+def test_a_model_that_is_nowhere_is_exit_code_1_and_the_rest_is_still_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # quicker, and one problem more
+    assert run(["doctor", "./nowhere.gguf"]) == 1
+    text = capsys.readouterr().out
+    assert "There is nothing at nowhere.gguf" in text
+    assert "processor" in text
+    assert "prevented by: torch (Software), model (Model ./nowhere.gguf)." in text
+
+
+def test_a_hub_model_that_was_not_fetched_is_a_note(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert run(["doctor", "org/name", "--json"]) == 0
+    finding = json.loads(capsys.readouterr().out)["findings"][-1]
+    assert (finding["status"], finding["command"]) == ("note", "penstock pull org/name")
+
+
+def test_it_runs_where_torch_was_never_installed(default_model: Path) -> None:
+    program = HIDE.format(hidden=("torch",)) + (
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'torch' else find(name)\n"
+        "from penstock.cli.app import run\n"
+        "code = run(['doctor'])\n"
+        "assert 'torch' not in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "torch is not installed" in done.stdout
+    assert "[engine]" in done.stdout
+    assert "Whether Penstock runs it is not" in done.stdout
+    assert done.stdout.endswith("Serving is prevented by: torch (Software).\n")

@@ -1,0 +1,123 @@
+"""What is read from a model's header, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.doctor.fit import Budget
+from penstock.doctor.models import Examined, examine, judge_briefly, judge_fully, read_header
+from penstock.errors import ModelError
+from penstock.hub.files import ModelFiles
+from tests.doctor.machines import GIB
+from tests.engine.tiny import save_tiny_llama
+
+PLENTY = Budget(device="cpu", total=64 * GIB, available=64 * GIB)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> ModelFiles:
+    return ModelFiles("tiny", save_tiny_llama(tmp_path / "tiny"), "safetensors")
+
+
+def looked_at(files: ModelFiles, budget: Budget = PLENTY, refusal: str | None = None) -> Examined:
+    return examine("./tiny", files, budget, "auto", refusal)
+
+
+def test_a_gguf_files_header_is_read(default_model: Path) -> None:
+    header = read_header(ModelFiles("x", default_model, "gguf"))
+    assert (header.architecture, header.stored) == ("llama", "Q4_1")
+    assert header.bytes == default_model.stat().st_size
+    assert header.size.tied
+    assert header.size.kv_per_token == 2 * 30 * 3 * 64
+
+
+def test_a_folders_header_is_read(tiny: ModelFiles) -> None:
+    header = read_header(tiny)
+    assert (header.architecture, header.stored) == ("LlamaForCausalLM", "F32")
+    assert header.bytes == (tiny.path / "model.safetensors").stat().st_size
+    assert (header.size.kv_per_token, header.size.context) == (2 * 2 * 2 * 8, 256)
+    assert (header.size.embedding, header.size.tied) == (256 * 32, False)
+    layer = 32 * (32 + 16 + 16) + 32 * 32 + 3 * 32 * 64 + 2 * 32
+    assert header.size.parameters == 2 * layer + 32 + 2 * 256 * 32
+
+
+def test_a_tied_output_matrix_that_is_stored_again_is_not_counted_again(tiny: ModelFiles) -> None:
+    apart = read_header(tiny).size
+    config = json.loads((tiny.path / "config.json").read_text())
+    (tiny.path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    tied = read_header(tiny).size
+    assert tied.tied
+    assert tied.parameters == apart.parameters - 256 * 32
+
+
+def test_a_number_that_is_missing_or_makes_no_sense_is_named(tiny: ModelFiles) -> None:
+    config = json.loads((tiny.path / "config.json").read_text())
+    (tiny.path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 0}))
+    with pytest.raises(ModelError, match="makes no sense"):
+        read_header(tiny)
+    del config["num_hidden_layers"]
+    (tiny.path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="does not give 'num_hidden_layers'"):
+        read_header(tiny)
+
+
+def test_the_dtype_is_chosen_as_the_engine_chooses_it(tmp_path: Path, default_model: Path) -> None:
+    half = ModelFiles("x", save_tiny_llama(tmp_path / "half", torch_dtype="bfloat16"), "safetensors")
+    header = read_header(half)
+    assert header.dtype("auto", "cpu") == "float32"
+    assert header.dtype("auto", "cuda") == "bfloat16"
+    assert header.dtype("float16", "cuda") == "float16"
+    assert read_header(ModelFiles("x", default_model, "gguf")).dtype("auto", "cuda") == "float32"
+
+
+def test_a_model_that_fits_comes_with_the_command_that_serves_it(tiny: ModelFiles) -> None:
+    findings = judge_fully(looked_at(tiny), "Model ./tiny", PLENTY, known=True)
+    assert [finding.name for finding in findings] == ["architecture", "weights", "KV cache", "verdict"]
+    assert {finding.status for finding in findings} == {"ok"}
+    assert findings[-1].command == "penstock serve ./tiny"
+    assert "its whole context of 256 tokens" in findings[-1].sentence
+
+
+def test_a_model_the_engine_refuses_is_a_problem_in_its_words(tiny: ModelFiles) -> None:
+    model = looked_at(tiny, refusal="It is of no known kind.")
+    findings = judge_fully(model, "Model", PLENTY, known=True)
+    assert [f.sentence for f in findings if f.status == "problem"] == ["It is of no known kind."]
+    assert "verdict" not in [finding.name for finding in findings]
+    assert not model.servable
+    assert judge_briefly(model, "Models", PLENTY).status == "warning"
+
+
+def test_without_torch_the_size_is_still_told(tiny: ModelFiles) -> None:
+    findings = judge_fully(looked_at(tiny), "Model", PLENTY, known=False)
+    assert findings[0].status == "note"
+    assert findings[-1].name == "verdict"
+
+
+def test_a_model_that_does_not_fit_is_a_problem(tiny: ModelFiles) -> None:
+    small = Budget(device="cpu", total=GIB, available=GIB // 4)
+    model = looked_at(tiny, small)
+    verdict = judge_fully(model, "Model", small, known=True)[-1]
+    assert verdict.status == "problem"
+    assert verdict.sentence.startswith("It does not fit: ")
+    assert verdict.command is None
+    assert not model.servable
+
+
+def test_a_model_that_fits_only_in_half_precision_is_told_so(default_model: Path) -> None:
+    files = ModelFiles("x", default_model, "gguf")
+    tight = Budget(device="cpu", total=GIB, available=GIB)
+    verdict = judge_fully(examine("default", files, tight, "auto", None), "Model", tight, known=True)[-1]
+    assert verdict.status == "warning"
+    assert "As bfloat16 it fits" in verdict.sentence
+    assert verdict.command == "penstock serve default --dtype bfloat16"
+
+
+def test_a_header_that_cannot_be_read_is_said_and_not_raised(tiny: ModelFiles) -> None:
+    (tiny.path / "config.json").write_text("{")
+    model = looked_at(tiny)
+    assert model.header is None
+    assert "not valid JSON" in str(model.refusal)
+    assert judge_fully(model, "Model", PLENTY, known=True)[0].status == "problem"
