@@ -230,8 +230,29 @@ def test_truncation_and_padding_of_the_file_are_not_ours(tmp_path: Path) -> None
     assert len(ours.encode("x")) == 1
 
 
-def test_a_folder_without_tokenizer_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+def test_turn_markers_are_control_tokens_whatever_the_file_calls_them(tmp_path: Path) -> None:
+    backend = byte_level()
+    backend.add_tokens([AddedToken("<end_of_turn>", special=False, normalized=False)])
+    ours = load(write(tmp_path, backend))
+    marker = backend.token_to_id("<end_of_turn>")
+    assert ours.encode("a<end_of_turn>")[-1] == marker
+    assert marker not in ours.encode("a<end_of_turn>", parse_special=False)
+    assert ours.eos_token_ids == (marker,)
+
+
+def test_a_marker_that_merges_could_spell_is_not_spelled_by_text(tmp_path: Path) -> None:
+    backend = tokenizers.Tokenizer(
+        models.BPE({"<": 0, "s": 1, ">": 2, "<s": 3, "<s>": 4}, [("<", "s"), ("<s", ">")])
+    )
+    backend.decoder = decoders.ByteFallback()
+    backend.add_special_tokens(["<s>"])
+    ours = load(write(tmp_path, backend))
+    assert ours.encode("<s>") == [4]
+    assert ours.encode("<s>", parse_special=False) == [3, 2]
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"neither a tokenizer\.json nor a tokenizer\.model"):
         load(tmp_path)
 
 

@@ -73,11 +73,14 @@ def unigram(pieces: Pieces, special: Mapping[str, int]) -> tuple[Any, Any]:
 
     Also gives a model that cannot spell markers: to this one, a marker is a piece like any other.
     """
-    from tokenizers import Tokenizer, models
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     vocabulary = list(zip(_vocabulary(pieces), map(float, pieces.scores), strict=True))
     has_bytes = "<0x00>" in pieces.texts
     backend = Tokenizer(models.Unigram(vocabulary, pieces.unknown, has_bytes))
+    if has_bytes:
+        # To the library the text "<0x41>" is a byte's piece, but that only stands in for what has no piece.
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "isolated")
     backend.normalizer = _normalizer(pieces)
     _finish(backend, pieces, special)
     return backend, models.Unigram(
@@ -125,7 +128,7 @@ def _normalizer(pieces: Pieces) -> Any:
     if pieces.character_map:
         steps.append(normalizers.Precompiled(pieces.character_map))
     if pieces.single_spaces:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if pieces.space_first:
         steps.append(normalizers.Prepend(SPACE))
     steps.append(normalizers.Replace(" ", SPACE))

@@ -54,7 +54,7 @@ class Tokenizer:
         if files.format == "gguf":
             from penstock.text.from_gguf import read_gguf as read
         else:
-            from penstock.text.from_json import read_folder as read
+            from penstock.text.from_folder import read_folder as read
         vocabulary = read(files.path)
         return cls(vocabulary if chat_template is None else replace(vocabulary, chat_template=chat_template))
 
