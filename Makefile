@@ -48,8 +48,8 @@ constraints: $(DEV) ## Pin what is installed now in constraints.txt
 	   $(PYTHON_BIN) -m pip freeze --all --exclude-editable --exclude pip \
 	   | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 
-clean: ## Remove the environment, caches and builds (the model cache stays)
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## Remove the environments, caches and builds (the model cache stays)
+	rm -rf .venv .venv-clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # One environment, two sizes: what serves, and what also tests.
 $(ENGINE): pyproject.toml constraints.txt
