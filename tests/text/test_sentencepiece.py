@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GemmaTokenizer
+from transformers import GemmaTokenizer, LlamaTokenizer
 
 from penstock.engine.request import SamplingParams
 from penstock.errors import ModelError
@@ -226,17 +226,40 @@ def test_turn_markers_among_the_pieces_are_control_tokens(tmp_path: Path) -> Non
     assert marker not in plain(ours, "a<end_of_turn>")
 
 
+@pytest.mark.parametrize("family", ["llama", "llama of old", "gemma"])
+def test_tokenizers_saved_by_transformers_are_read_as_they_are(family: str, tmp_path: Path) -> None:
+    """Llama's puts a space first in two ways, Gemma's none; all of them add the begin token."""
+    source = from_folder(tmp_path / "source", train(**LLAMA))
+    described = json.loads(source._parsing.to_str())["model"]
+    shared = {
+        "vocab": described["vocab"],
+        "merges": [tuple(pair) for pair in described["merges"]],
+        "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>",
+    }  # fmt: skip
+    if family == "gemma":
+        theirs: Any = GemmaTokenizer(**shared, mask_token="<unk>")
+    else:
+        theirs = LlamaTokenizer(**shared, legacy=family == "llama of old")
+    theirs.save_pretrained(tmp_path / "saved")
+    ours = Tokenizer.load(ModelFiles("test", tmp_path / "saved", "safetensors"))
+    for text in (*NASTY, "<s>the gate</s>", "the</s> gate</s>\nx"):
+        ids = theirs.encode(text, add_special_tokens=False)
+        assert ours.encode(text, add_bos=False) == ids, text
+        assert ours.encode(text) == theirs.encode(text), text
+        assert ours.decode(ids, skip_special=False) == theirs.decode(ids), text
+
+
 def test_ids_are_those_of_transformers_gemma(tmp_path: Path) -> None:
     model = train(**{**MODELS["gemma"], "user_defined_symbols": []})
     path = write_gguf(tmp_path / "m.gguf", model, add_space_prefix=False)
     ours = Tokenizer.load(ModelFiles("test", path, "gguf"))
-    texts = vocabulary(ours)
-    by_text = {text: ours._parsing.token_to_id(text) for text in texts}
-    merges = json.loads(ours._parsing.to_str())["model"]["merges"]
+    described = json.loads(ours._parsing.to_str())["model"]
     theirs = GemmaTokenizer(
-        vocab=by_text, merges=[tuple(pair) for pair in merges], unk_token="<unk>", bos_token="<s>",
-        eos_token="</s>", pad_token="<pad>",
-    )  # fmt: skip
+        vocab=described["vocab"],
+        merges=[tuple(pair) for pair in described["merges"]],
+        bos_token="<s>",
+        eos_token="</s>",
+    )
     for text in NASTY:
         assert ours.encode(text, add_bos=False) == theirs.encode(text, add_special_tokens=False), text
 

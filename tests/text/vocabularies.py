@@ -6,6 +6,7 @@ a folder with more of them (ggml-vocab-*.gguf, each with .inp and .out beside it
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -44,6 +45,7 @@ def further() -> Path:
     return Path(named)
 
 
+@functools.cache
 def load(where: Path, name: str) -> Tokenizer:
     return Tokenizer.load(ModelFiles(name, where / f"ggml-vocab-{name}.gguf", "gguf"))
 

@@ -34,6 +34,7 @@ def _o200k(digits: str, contraction: str) -> str:
 
 _LLAMA3 = _cl100k(r"\p{N}{1,3}")
 _QWEN2 = _cl100k(r"\p{N}")
+_GROUPED_DIGITS = r"\d{1,3}(?=(?:\d{3})*\b)"  # by threes, counted from the end
 _GPT4O = _o200k(r"\p{N}{1,3}", f"{_CONTRACTION}?")
 _DEEPSEEK_WORDS = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
@@ -90,6 +91,7 @@ STYLES: dict[str, Style] = {
     "trillion": _WORDS,
     "granite-docling": _WORDS,
     "exaone4": _WORDS,
+    "a.x-4.0": _WORDS,
     "gigachat": _WORDS,
     "mellum": _WORDS,
     "modern-bert": _WORDS,
@@ -106,6 +108,7 @@ STYLES: dict[str, Style] = {
     "starcoder": _WORDS_AND_DIGITS,
     "codeshell": _WORDS_AND_DIGITS,
     "exaone": _WORDS_AND_DIGITS,
+    "mellum2": _WORDS_AND_DIGITS,
     "minerva-7b": _WORDS_AND_DIGITS,
     "command-r": replace(_WORDS_AND_DIGITS, nfc=True),
     "falcon": Style((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
@@ -116,28 +119,37 @@ STYLES: dict[str, Style] = {
     "falcon3": _LLAMA,
     "falcon-h1": _LLAMA,
     "lfm2": _LLAMA,
+    "midm-2.0": _LLAMA,
     "pixtral": _LLAMA,
     "dbrx": _THREE_DIGITS,
     "smaug-bpe": _THREE_DIGITS,
     "chatglm-bpe": _THREE_DIGITS,
     "glm4": replace(_THREE_DIGITS, whole_words=True),
+    "glm5": replace(_THREE_DIGITS, whole_words=True),
+    "minicpm5": Style((r"\p{N}{1,3}", _cl100k(r"\p{N}+")), whole_words=True),
     # GPT-4's, digits one by one
     "qwen2": _QWEN,
     "deepseek-r1-qwen": _QWEN,
+    "kormo": _QWEN,
     "megrez": _QWEN,
     "stablelm2": replace(_QWEN, nfc=False),
     "hunyuan": replace(_QWEN, nfc=False),
     "grok-2": replace(_QWEN, nfc=False),
+    "solar-open": replace(_QWEN, nfc=False),
     "qwen35": Style((_cl100k(r"\p{N}", r"\p{L}\p{M}", r"[^\s\p{L}\p{M}\p{N}]"),), nfc=True),
     "seed-coder": Style((
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",
     )),
     "bailingmoe": Style((_BAILING,)),
+    "bailingmoe2": Style((_BAILING,)),
+    "llada-moe": Style((_BAILING,)),
     # GPT-4o's
     "gpt-4o": _CAPITALS,
     "llama4": _CAPITALS,
     "kanana2": _CAPITALS,
     "minimax-m2": _CAPITALS,
+    "cohere2moe": Style((_GROUPED_DIGITS, _GPT4O)),
+    "tiny_aya": Style((_GROUPED_DIGITS, _GPT4O)),
     "tekken": Style((_o200k(r"\p{N}", ""),), whole_words=True, add_bos=True),
     # DeepSeek's
     "deepseek-llm": Style((
@@ -148,6 +160,7 @@ STYLES: dict[str, Style] = {
     )),
     "deepseek-v3": _DEEPSEEK3,
     "hunyuan-dense": _DEEPSEEK3,
+    "joyai-llm": _DEEPSEEK3,
     # BLOOM's
     "bloom": Style((_BLOOM,)),
     "poro-chat": Style((_BLOOM,)),
