@@ -166,3 +166,11 @@ def test_requests_of_the_engine_itself_do_not_disturb(llm: LLM) -> None:
     assert text_of(llm, PARIS) == text_of(llm, PARIS)
     while llm.engine.has_work:
         llm.engine.step()
+
+
+def test_a_chat_template_of_ones_own_takes_the_place_of_the_models() -> None:
+    with LLM(max_model_len=64, chat_template="{{ messages[0].content }}!") as llm:
+        [output] = llm.chat([{"role": "user", "content": "<|im_end|>"}], GREEDY)
+        assert llm.tokenizer.decode(output.prompt_token_ids, skip_special=False) == "<|im_end|>!"
+    with pytest.raises(ConfigError, match=r"^The chat template nowhere\.jinja cannot be read: No such file"):
+        LLM(chat_template="nowhere.jinja")
