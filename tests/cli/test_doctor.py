@@ -55,16 +55,18 @@ def test_a_machine_that_can_serve_says_so(default_model: Path, capsys: pytest.Ca
     assert too_long == []
 
 
-def test_a_model_is_read_and_its_verdict_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_tiny_llama(tmp_path / "tiny")
-    assert run(["doctor", "./tiny", "--json"]) == 0
+def test_a_model_is_read_and_its_verdict_told(
+    tmp_path: Path, default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some model.gguf").symlink_to(default_model)
+    assert run(["doctor", "some model.gguf", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["can_serve"] is True
-    (model,) = [entry for entry in report["models"] if entry["name"] == "./tiny"]
+    (model,) = [entry for entry in report["models"] if entry["name"] == "some model.gguf"]
     assert model["servable"] is True
-    assert model["header"]["size"]["context"] == 256
+    assert model["header"]["size"]["context"] == 8192
     assert model["fit"]["verdict"] == "fits"
-    assert report["findings"][-1]["command"] == "penstock serve ./tiny"
+    assert report["findings"][-1]["command"] == "penstock serve 'some model.gguf'"
     for key in report:
         assert f"`{key}`" in DOCUMENT, key
     for part in ("machine", "torch", "configuration", "budget"):
@@ -82,7 +84,9 @@ def test_a_model_that_the_engine_refuses_is_exit_code_1(
     assert run(["doctor", "./other"]) == 1
     text = capsys.readouterr().out
     assert "SomethingForCausalLM" in text
-    assert "Serving is prevented by: architecture (Model ./other)." in text
+    assert "penstock serve" not in text
+    prevented = " ".join(text.split("prevented by: ")[1].split())
+    assert prevented == "architecture (Model ./other), tokenizer (Model ./other)."
 
 
 def test_a_model_that_is_nowhere_is_exit_code_1_and_the_rest_is_still_told(

@@ -12,13 +12,13 @@ from penstock.doctor.hardware import judge_machine, look_at_machine
 from tests.doctor.machines import GIB, machine
 
 
-def judged(*, default_is_here: bool = True, **facts: Any) -> dict[str, Finding]:
-    findings = judge_machine(machine(**facts), default_is_here=default_is_here)
+def judged(*, model_is_here: bool = True, **facts: Any) -> dict[str, Finding]:
+    findings = judge_machine(machine(**facts), model_is_here=model_is_here)
     return {finding.name: finding for finding in findings}
 
 
 def test_a_good_machine_has_nothing_but_good_findings() -> None:
-    assert {finding.status for finding in judged(default_is_here=False).values()} == {"ok"}
+    assert {finding.status for finding in judged(model_is_here=False).values()} == {"ok"}
 
 
 def test_cpus_that_a_process_may_not_use_are_not_counted() -> None:
@@ -56,11 +56,11 @@ def test_memory_names_the_containers_limit() -> None:
 def test_a_cache_that_cannot_take_the_default_model_prevents_serving_unless_it_is_there(
     facts: dict[str, Any],
 ) -> None:
-    without = judged(default_is_here=False, **facts)["disk"]
+    without = judged(model_is_here=False, **facts)["disk"]
     assert without.status == "problem"
     assert without.command is not None
     assert without.command.startswith("export PENSTOCK_HOME=")
-    assert judged(default_is_here=True, **facts)["disk"].status in ("note", "warning")
+    assert judged(model_is_here=True, **facts)["disk"].status in ("note", "warning")
 
 
 def test_this_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from penstock.doctor.hardware import Machine, judge_machine, look_at_machine
 from penstock.doctor.models import Examined, examine, judge_briefly, judge_fully
 from penstock.doctor.serving import Configuration, judge_serving, look_at_configuration
 from penstock.doctor.software import judge_software, look_at_compilers, look_at_packages
+from penstock.doctor.text import judge_text
 from penstock.errors import ModelError
 from penstock.hub.cached import cached_models, locate
 from penstock.hub.files import ModelFiles
@@ -83,13 +84,14 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
         name: examine(name, files, budget, settings.dtype, probe.refusals.get(str(files.path)))
         for name, files in places.items()
     }
+    text = judge_text(places[wanted], settings, f"Model {wanted}") if wanted in places else None
     others = [entry for name, entry in models.items() if name != wanted]
     findings = [
-        *judge_machine(machine, default_is_here=locate("default") is not None),
+        *judge_machine(machine, model_is_here=wanted in places),
         *judge_software(probe, look_at_packages(), look_at_compilers(), driver, machine, settings.threads),
         *judge_serving(configuration),
         *(judge_briefly(entry, MODELS, budget) for entry in others),
-        *_judge_wanted(wanted, models.get(wanted), complaint, budget, known=probe.torch is not None),
+        *_judge_wanted(wanted, models.get(wanted), complaint, text, budget, known=probe.torch is not None),
     ]
     return Report(
         findings=tuple(findings),
@@ -147,7 +149,13 @@ def _budget(machine: Machine, probe: Probe, configuration: Configuration) -> Bud
 
 
 def _judge_wanted(
-    wanted: str, model: Examined | None, complaint: str | None, budget: Budget, *, known: bool
+    wanted: str,
+    model: Examined | None,
+    complaint: str | None,
+    text: Finding | None,
+    budget: Budget,
+    *,
+    known: bool,
 ) -> list[Finding]:
     section = f"Model {wanted}"
     if complaint is not None:
@@ -161,4 +169,4 @@ def _judge_wanted(
                 sentence += f" It would not fit into the {gib(budget.available)} available."
                 return [Finding(section, "model", "problem", sentence)]
         return [Finding(section, "model", "note", sentence, f"penstock pull {wanted}")]
-    return judge_fully(model, section, budget, known=known)
+    return judge_fully(model, section, budget, text, known=known)

@@ -86,8 +86,8 @@ def look_at_machine() -> Machine:
     )
 
 
-def judge_machine(facts: Machine, *, default_is_here: bool) -> list[Finding]:
-    return [_processor(facts), _features(facts), _memory(facts), _disk(facts, default_is_here)]
+def judge_machine(facts: Machine, *, model_is_here: bool) -> list[Finding]:
+    return [_processor(facts), _features(facts), _memory(facts), _disk(facts, model_is_here)]
 
 
 def _processor(facts: Machine) -> Finding:
@@ -125,17 +125,17 @@ def _memory(facts: Machine) -> Finding:
     return Finding(SECTION, "memory", "ok", sentence)
 
 
-def _disk(facts: Machine, default_is_here: bool) -> Finding:
+def _disk(facts: Machine, model_is_here: bool) -> Finding:
     move = "export PENSTOCK_HOME=/a/folder/with/space"
     needed = DEFAULT.wheel_bytes + DEFAULT.bytes
     if facts.cache is None:
         sentence = "There is no home folder to keep models in."
-        return Finding(SECTION, "disk", "warning" if default_is_here else "problem", sentence, move)
+        return Finding(SECTION, "disk", "warning" if model_is_here else "problem", sentence, move)
     if not facts.cache_writable:
         sentence = f"The model cache {facts.cache} cannot be written to, so no model can be fetched into it."
-        return Finding(SECTION, "disk", "note" if default_is_here else "problem", sentence, move)
+        return Finding(SECTION, "disk", "note" if model_is_here else "problem", sentence, move)
     sentence = f"{gib(facts.disk_free)} free for models in {facts.cache}."
-    if facts.disk_free < needed and not default_is_here:
+    if facts.disk_free < needed and not model_is_here:
         sentence += f" Fetching the default model takes {gib(needed)}."
         return Finding(SECTION, "disk", "problem", sentence, move)
     return Finding(SECTION, "disk", "warning" if facts.disk_free < needed else "ok", sentence)

@@ -84,8 +84,13 @@ def judge_briefly(model: Examined, section: str, budget: Budget) -> Finding:
     return Finding(section, model.name, _STATUSES[model.fit.verdict], sentence)
 
 
-def judge_fully(model: Examined, section: str, budget: Budget, *, known: bool) -> list[Finding]:
-    """Everything about the model that was asked for. `known`: the engine could be asked about it."""
+def judge_fully(
+    model: Examined, section: str, budget: Budget, text: Finding | None = None, *, known: bool
+) -> list[Finding]:
+    """Everything about the model that was asked for, with what was found about its tokenizer.
+
+    `known`: the engine could be asked about it.
+    """
     found = []
     if model.header is not None:
         kind = f"{model.header.architecture}, {model.format}, {model.header.stored}"
@@ -110,7 +115,9 @@ def judge_fully(model: Examined, section: str, budget: Budget, *, known: bool) -
         room = fitted.kv_bytes // max(1, fitted.kv_per_token)
         sentence += f" All requests together would share {gib(fitted.kv_bytes)}: {room:,} tokens."
     found.append(Finding(section, "KV cache", "ok", sentence))
-    if model.refusal is None:
+    if text is not None:
+        found.append(text)
+    if model.refusal is None and (text is None or text.status != "problem"):
         found.append(_conclusion(model, section, budget))
     return found
 
