@@ -268,3 +268,19 @@ def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
     backend.decoder = decoders.CTC()
     with pytest.raises(ModelError, match="decoder of kind CTC"):
         load(write(tmp_path, backend))
+
+
+def test_a_marker_among_the_pieces_of_a_unigram_model_is_not_spelled_by_text(tmp_path: Path) -> None:
+    pieces = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -1.0), *((c, -2.0) for c in "</s>")]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, 2, False))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens(["<s>", "</s>", "<unk>"])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    ours = load(write(tmp_path, backend))
+    plain = [3, 4, 5, 6, 7]
+    assert ours.encode("</s>", parse_special=False, add_bos=False) == plain
+    assert ours.encode_pair("</s>", "</s>")[0] == [0, *plain, 1, 1, *plain, 1]
+    assert ours.encode("</s>", add_bos=False) == [1]
