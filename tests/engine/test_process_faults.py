@@ -216,7 +216,7 @@ async def test_a_model_that_cannot_generate_does_not_start(model: Path, tmp_path
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     weights = load_file(model / "model.safetensors")
     save_file({name: weight * torch.nan for name, weight in weights.items()}, tmp_path / "model.safetensors")
-    with pytest.raises(ModelError, match=r"does not generate: .* not a number"):
+    with pytest.raises(ModelError, match=r"does not compute: .* not a number"):
         await EngineClient.start(config_of(tmp_path))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.engine.request import Pooling
+from penstock.engine.request import Pooling, Request, SamplingParams
 from penstock.errors import ConfigError
 
 # What a model can be asked for: text, a vector for each text, how well two texts go together.
@@ -99,3 +99,10 @@ class EngineInfo:
     tasks: tuple[Task, ...] = ("generate",)
     pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself
     embedding_size: int = 0  # numbers in a vector; 0 where there are none
+
+    def smallest_request(self, request_id: str, *, priority: int = 0) -> Request:
+        """One token in, one token or vector out: whether the engine works shows by its answer."""
+        if "generate" in self.tasks:
+            params = SamplingParams(max_tokens=1, temperature=0.0)
+            return Request(id=request_id, prompt=[0], params=params, priority=priority)
+        return Request(id=request_id, prompt=[0], pooling=self.pooling, priority=priority)

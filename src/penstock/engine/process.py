@@ -29,7 +29,7 @@ from penstock.engine.messages import (
     frame,
     submit,
 )
-from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, SamplingParams, TokenEvent
+from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, TokenEvent
 from penstock.errors import (
     ConfigError,
     EngineUnavailableError,
@@ -110,7 +110,7 @@ class EngineClient:
         self._info: EngineInfo | None = None
         self.stats = EngineStats()
         self.last_beat = time.monotonic()
-        self.last_token = 0.0  # when the engine last generated anything; seconds, monotonic
+        self.last_token = 0.0  # when the engine last gave a token or a vector; seconds, monotonic
 
     @classmethod
     async def start(cls, config: EngineConfig) -> EngineClient:
@@ -174,7 +174,7 @@ class EngineClient:
 
     @property
     def token_age(self) -> float:
-        """Seconds since a token was last generated."""
+        """Seconds since a token or a vector last came."""
         return time.monotonic() - self.last_token
 
     def submit(self, request: Request) -> EventStream:
@@ -221,9 +221,8 @@ class EngineClient:
             self._send(Cancel(request_id, index))
 
     async def probe(self, within: float = 5.0) -> bool:
-        """Whether the engine generates a token, in the same loop as everybody's, `within` so many seconds."""
-        params = SamplingParams(max_tokens=1, temperature=0.0)
-        request = Request(id=f"probe-{uuid.uuid4().hex}", prompt=[0], params=params, priority=-MAX_PRIORITY)
+        """Whether the engine computes a token, in the same loop as everybody's, `within` so many seconds."""
+        request = self.info.smallest_request(f"probe-{uuid.uuid4().hex}", priority=-MAX_PRIORITY)
         try:
             async with asyncio.timeout(within):
                 with self.submit(request) as events:
@@ -284,7 +283,7 @@ class EngineClient:
         match message:
             case Progress(at, stats, events):
                 self.stats, self.last_beat = stats, at
-                if any(event.token_ids for event in events):
+                if any(event.token_ids or event.embedding for event in events):
                     self.last_token = at
                 for event in events:
                     self._deliver(event.request_id, event)

@@ -14,7 +14,6 @@ import time
 import msgspec
 
 from penstock.engine.config import EngineConfig
-from penstock.engine.core import EngineCore
 from penstock.engine.messages import (
     Cancel,
     Drain,
@@ -29,7 +28,8 @@ from penstock.engine.messages import (
     frame,
     submitted,
 )
-from penstock.engine.request import Request, SamplingParams, TokenEvent
+from penstock.engine.opening import Core, open_core
+from penstock.engine.request import TokenEvent
 from penstock.errors import InvalidRequestError, ModelError, PenstockError
 
 IDLE_BEAT = 1.0  # seconds between heartbeats when there is nothing to do
@@ -39,7 +39,7 @@ _decoder = msgspec.msgpack.Decoder(ToEngine)
 class Worker:
     """Owns the core and the socket. One thread: messages, step, emit, again."""
 
-    def __init__(self, core: EngineCore, connection: socket.socket) -> None:
+    def __init__(self, core: Core, connection: socket.socket) -> None:
         self._core = core
         self._connection = connection
         self._reader = FrameReader()
@@ -97,13 +97,13 @@ class Worker:
         _send(self._connection, message)
 
 
-def warm_up(core: EngineCore) -> None:
-    """Generate a token: only an engine that really does is worth calling loaded."""
-    core.submit(Request(id="warm-up", prompt=[0], params=SamplingParams(max_tokens=1, temperature=0.0)))
+def warm_up(core: Core) -> None:
+    """Generate a token, or encode one: only an engine that really does is worth calling loaded."""
+    core.submit(core.info.smallest_request("warm-up"))
     while core.has_work:
         for event in core.step():
             if event.finish_reason == "error":
-                raise ModelError(f"The model does not generate: {event.error}")
+                raise ModelError(f"The model does not compute: {event.error}")
 
 
 def _send(connection: socket.socket, message: FromEngine) -> None:
@@ -122,7 +122,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
     try:
-        core = EngineCore(config)
+        core = open_core(config)
         warm_up(core)
     except PenstockError as error:
         _send(connection, Failed(type(error).__name__, str(error)))

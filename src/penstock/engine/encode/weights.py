@@ -1,0 +1,191 @@
+"""An encoder's tensors out of its files, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.engine.encode.config import EncoderConfig
+from penstock.engine.encode.families import (
+    ENCODERS,
+    GGUF_ENCODERS,
+    GGUF_TENSORS,
+    Names,
+    gguf_config,
+)
+from penstock.errors import ModelError
+from penstock.hub.gguf import GGUFFile
+from penstock.hub.safetensors import SafetensorsFolder, read_json
+
+MAX_NAMED = 20  # tensors in one complaint
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderWeights:
+    """A checked set of tensors: `read("query.weight", 3)`."""
+
+    config: EncoderConfig
+    dtype: torch.dtype  # as most are stored
+    quantization: str
+    _names: Names
+    _get: Callable[[str], Tensor]
+
+    def read(self, name: str, layer: int | None = None) -> Tensor:
+        return self._get(_stored(self._names, name, layer))
+
+
+def is_encoder(path: Path) -> bool:
+    """Whether a model's files are of a family that is read here."""
+    if path.is_dir():
+        return _class_name(read_json(path / "config.json")) in ENCODERS
+    return GGUFFile(path).get("general.architecture") in GGUF_ENCODERS
+
+
+def open_weights(path: Path) -> EncoderWeights:
+    """The tensors of an encoder; ModelError names everything that is missing, extra or misshapen."""
+    return _open_folder(path) if path.is_dir() else _open_gguf(path)
+
+
+def _open_folder(path: Path) -> EncoderWeights:
+    folder = SafetensorsFolder(path)
+    family = ENCODERS[_class_name(folder.config)]
+    config = _read_config(lambda: family.config(folder.config, family.scores), path)
+    # Old files call the two vectors of a norm gamma and beta.
+    stored = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): name for name in folder.tensors}
+    prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
+    names = {ours: theirs.replace("{p}", prefix) for ours, theirs in family.tensors.items()}
+    found = {name: folder.tensors[theirs].shape for name, theirs in stored.items()}
+    _check(config, names, found, tuple(start.format(p=prefix) for start in family.spare), path)
+    kinds = {folder.tensors[stored[name]].dtype for name in _expected(config, names)}
+    if not kinds <= _DTYPES.keys():
+        shown = ", ".join(sorted(kinds - _DTYPES.keys()))
+        raise ModelError(f"{path} stores tensors as {shown}; {', '.join(_DTYPES)} can be read.")
+
+    def get(name: str) -> Tensor:
+        from safetensors import safe_open
+
+        with safe_open(folder.tensors[stored[name]].file, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(stored[name])
+        return tensor
+
+    kind = folder.tensors[stored[_stored(names, "query.weight", 0)]].dtype
+    return EncoderWeights(config, _DTYPES[kind], "none", names, get)
+
+
+def _open_gguf(path: Path) -> EncoderWeights:
+    file = GGUFFile(path)
+    found = {name: tensor.shape for name, tensor in file.tensors.items()}
+    tables = ("tokens.weight", "positions.weight", "segments.weight")
+    rows = [found.get(_stored(GGUF_TENSORS, name), (0,))[0] for name in tables]
+    missing = [_stored(GGUF_TENSORS, name) for name, count in zip(tables, rows, strict=True) if not count]
+    if missing:
+        raise ModelError(f"{path} has no tensor {', '.join(map(repr, missing))}.")
+    vocab_size, positions, segments = rows
+    config = _read_config(
+        lambda: gguf_config(file.metadata, vocab_size=vocab_size, positions=positions, segments=segments),
+        path,
+    )
+    names = GGUF_TENSORS
+    _check(config, names, found, ("cls.",), path)
+    kind = file.tensors[_stored(names, "query.weight", 0)].type_name
+
+    def get(name: str) -> Tensor:
+        values = file.dequantize(name)
+        # F32 tensors are views of the read-only file map, which torch warns about.
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+    quantization = "none" if kind in ("F32", "F16", "BF16") else kind
+    return EncoderWeights(config, torch.float32, quantization, names, get)
+
+
+def _class_name(raw: Mapping[str, Any]) -> str:
+    classes = raw.get("architectures")
+    return str(classes[0]) if isinstance(classes, list) and classes else ""
+
+
+def _stored(names: Names, name: str, layer: int | None = None) -> str:
+    ours, _, part = name.rpartition(".")
+    return f"{names[ours].format(i=layer)}.{part}"
+
+
+def _expected(config: EncoderConfig, names: Names) -> dict[str, tuple[int, ...]]:
+    """Every tensor the model needs, by the file's name, and its shape."""
+    return {_stored(names, name, layer): shape for name, layer, shape in _shapes(config)}
+
+
+def _shapes(config: EncoderConfig) -> Iterator[tuple[str, int | None, tuple[int, ...]]]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    yield "tokens.weight", None, (config.vocab_size, hidden)
+    yield "positions.weight", None, (config.positions, hidden)
+    yield "segments.weight", None, (config.segments, hidden)
+    yield from _vector_pair("embedding_norm", None, hidden)
+    for layer in range(config.num_layers):
+        for name in ("query", "key", "value", "attention_output"):
+            yield from _matrix(name, layer, hidden, hidden)
+        yield from _vector_pair("attention_norm", layer, hidden)
+        yield from _matrix("up", layer, inner, hidden)
+        yield from _matrix("down", layer, hidden, inner)
+        yield from _vector_pair("output_norm", layer, hidden)
+    if config.scores:
+        yield from _matrix("head_dense", None, hidden, hidden)
+        yield from _matrix("head_output", None, 1, hidden)
+
+
+def _matrix(
+    name: str, layer: int | None, rows: int, columns: int
+) -> Iterator[tuple[str, int | None, tuple[int, ...]]]:
+    yield f"{name}.weight", layer, (rows, columns)
+    yield f"{name}.bias", layer, (rows,)
+
+
+def _vector_pair(
+    name: str, layer: int | None, size: int
+) -> Iterator[tuple[str, int | None, tuple[int, ...]]]:
+    yield f"{name}.weight", layer, (size,)
+    yield f"{name}.bias", layer, (size,)
+
+
+def _check(
+    config: EncoderConfig,
+    names: Names,
+    found: Mapping[str, tuple[int, ...]],
+    spare: tuple[str, ...],
+    path: Path,
+) -> None:
+    expected = _expected(config, names)
+    missing = [name for name in expected if name not in found]
+    wrong = [
+        f"{name} is {list(found[name])} instead of {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and tuple(found[name]) != shape
+    ]
+    extra = [name for name in sorted(found) if name not in expected and not name.startswith(spare)]
+    complaints = []
+    if missing:
+        complaints.append(f"it lacks {_listed(missing)}")
+    if wrong:
+        complaints.append(f"of the wrong shape: {_listed(wrong)}")
+    if extra:
+        complaints.append(f"it has what the model has no use for: {_listed(extra)}")
+    if complaints:
+        raise ModelError(f"The tensors in {path} do not fit its configuration: {'; '.join(complaints)}.")
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMED])
+    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"
+
+
+def _read_config(read: Callable[[], EncoderConfig], path: Path) -> EncoderConfig:
+    try:
+        return read()
+    except KeyError as error:
+        raise ModelError(f"{path} does not give {error.args[0]!r}, which its architecture needs.") from None
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ModelError(f"{path} describes a model that makes no sense: {error}.") from None
