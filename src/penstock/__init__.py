@@ -10,14 +10,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.engine.beam import BeamSearchParams
     from penstock.engine.request import SamplingParams
     from penstock.llm import LLM, CompletionOutput, RequestOutput, StreamChunk
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "StreamChunk", "__version__"]
+__all__ = [
+    "LLM",
+    "BeamSearchParams",
+    "CompletionOutput",
+    "RequestOutput",
+    "SamplingParams",
+    "StreamChunk",
+    "__version__",
+]
 
 # Resolved on first use: importing penstock costs nothing and needs no torch.
 _HOMES = {
+    "BeamSearchParams": "penstock.engine.beam",
     "LLM": "penstock.llm",
     "CompletionOutput": "penstock.llm",
     "RequestOutput": "penstock.llm",

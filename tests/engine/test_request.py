@@ -48,8 +48,8 @@ LIMITS: dict[str, tuple[list[Any], list[Any]]] = {
         [(), "yes", ["yes", "no"], ("x",) * 1024],
         ["", [""], ("a" * 4097,), ("x",) * 1025, [5], [None]],
     ),
-    "prompt_logprobs": ([None, 0, 1, 20], [-1, 21, HUGE, 1.0, "1", True]),
-    "logprobs": ([None, 0, 1, 20], [-1, 21, HUGE, 1.0, "1", True]),
+    "prompt_logprobs": ([None, 0, 1, 256], [-1, 257, HUGE, 1.0, "1", True]),
+    "logprobs": ([None, 0, 1, 256], [-1, 257, HUGE, 1.0, "1", True]),
 }
 ACCEPTED = [(name, value) for name, (good, _) in LIMITS.items() for value in good]
 REFUSED = [(name, value) for name, (_, bad) in LIMITS.items() for value in bad]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ def read_chat(body: bytes) -> None:
     request.template_messages()
     request.template_options()
     request.sampling().check_vocabulary(1000)
+    request.beam()
 
 
 def read_completion(body: bytes) -> None:
@@ -38,6 +40,8 @@ def read_completion(body: bytes) -> None:
     params = request.sampling()
     params.check_vocabulary(1000)
     check_total_choices(len(prompts), params.n)
+    check_total_choices(len(prompts), request.best_of or 1, "best_of")
+    request.beam()
     for index, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
             check_prompt_ids(prompt, 1000, f"prompt[{index}]" if len(prompts) > 1 else "prompt")
@@ -83,6 +87,39 @@ SHARED: list[tuple[str, Any]] = [
     *(("cache_salt", value) for value in ("", "x" * 1025, 5)),
     *(("model", value) for value in (5, [], True)),
     ("stream_options", {"include_usage": True}),  # without stream
+    *(("allowed_token_ids", value) for value in (5, "5", [1000], [1] * 65537)),
+    *(("allowed_token_ids[0]", value) for value in ([-1], [True], ["1"], [1.0], [HUGE])),
+    *(("bad_words", value) for value in ("", [""], "x", 5, ["x" * 4097], ["x"] * 1025, ["ok", ""])),
+    ("bad_words[0]", [5]),
+    *(("guided_choice", value) for value in ([], [""], "x", 5, ["x" * 4097], ["a", "b", "a"])),
+    ("guided_choice", [str(number) for number in range(1025)]),
+    ("guided_choice[1]", ["a", None]),
+    *(("structured_outputs", value) for value in ("x", 5, [])),
+    *(
+        (f"structured_outputs.{kind}", {kind: value})
+        for kind, value in {
+            "choice": [],
+            "json": {"type": "object"},
+            "json_object": True,
+            "regex": "a*",
+            "grammar": "root",
+            "structural_tag": "x",
+            "whitespace_pattern": "x",
+            "disable_any_whitespace": True,
+            "other": 1,
+        }.items()
+    ),
+    ("structured_outputs.choice", {"choice": ["a", "a"]}),
+    ("structured_outputs.choice", {"choice": ["a", ""]}),
+    ("structured_outputs.choice[0]", {"choice": [1]}),
+    *(("prompt_logprobs", value) for value in (-1, 21, 1.0, "1", True, HUGE)),
+    *(("truncate_prompt_tokens", value) for value in (0, -2, 1.0, "1", True, HUGE)),
+    *(("truncation_side", value) for value in ("middle", "", 5, True)),
+    *(("return_token_ids", value) for value in (1, "true")),
+    *(("return_tokens_as_token_ids", value) for value in (1, "true")),
+    *(("use_beam_search", value) for value in (1, "true", 0)),
+    *(("length_penalty", value) for value in (2.0, 0, "1", True)),  # without use_beam_search
+    *(("early_stopping", value) for value in (True, "never", "always", 1)),
     ("user", 5),
     ("store", "yes"),
     *(("metadata", value) for value in ("x", {"a": 5}, {"a": HUGE}, {"a": ["b"]})),
@@ -94,12 +131,12 @@ SHARED: list[tuple[str, Any]] = [
     ("read", "make"), [(read_chat, chat), (read_completion, completion)], ids=["chat", "text"]
 )
 def test_a_bad_value_is_refused_and_its_field_named(read: Any, make: Any, field: str, value: Any) -> None:
-    name = field.partition("[")[0]
+    name = re.split(r"[\[.]", field)[0]
     assert refusal(read, json.dumps(make(**{name: value})).encode()).param == field
 
 
 @pytest.mark.parametrize("value", [None])
-@pytest.mark.parametrize("name", sorted({field.partition("[")[0] for field, _ in SHARED}))
+@pytest.mark.parametrize("name", sorted({re.split(r"[\[.]", field)[0] for field, _ in SHARED}))
 def test_null_is_the_same_as_leaving_an_optional_field_out(name: str, value: None) -> None:
     read_chat(json.dumps(chat(**{name: value})).encode())
     read_completion(json.dumps(completion(**{name: value})).encode())
@@ -144,6 +181,10 @@ CHAT_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
         {"id": "a", "type": "function", "index": HUGE, "function": {"name": "f", "arguments": "{}"}}]}]},
      "messages[0].tool_calls[0].index"),
     ({"continue_final_message": "yes"}, "continue_final_message"),
+    ({"include_reasoning": "no"}, "include_reasoning"),
+    ({"best_of": 2}, "best_of"),
+    ({"echo": True}, "echo"),
+    ({"max_completion_tokens": 0, "prompt_logprobs": 1}, "max_completion_tokens"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
     ({"messages": "hi"}, "messages"),
@@ -231,12 +272,71 @@ COMPLETION_MISTAKES: list[tuple[dict[str, Any], str | None]] = [
     ({"max_completion_tokens": 5}, "max_completion_tokens"),
     ({"top_logprobs": 5}, "top_logprobs"),
     ({"add_special_tokens": 1}, "add_special_tokens"),
+    ({"echo": 1}, "echo"),
+    ({"echo": "yes"}, "echo"),
+    ({"echo": False, "max_tokens": 0}, "max_tokens"),
+    ({"prompt_logprobs": 1, "max_tokens": 0}, "max_tokens"),
+    ({"echo": True, "max_tokens": -1}, "max_tokens"),
+    *(({"best_of": value}, "best_of") for value in (0, -1, 129, 1.0, "2", True, HUGE)),
+    ({"n": 3, "best_of": 2}, "best_of"),
+    ({"best_of": 2, "stream": True}, "best_of"),
+    ({"prompt": ["a"] * 9, "best_of": 128}, "best_of"),
+    ({"suffix": "x"}, "suffix"),
+    ({"logits_processors": ["a:b"]}, "logits_processors"),
 ]
 
 
 @pytest.mark.parametrize(("fields", "param"), COMPLETION_MISTAKES)
 def test_a_mistake_in_a_completion_request_names_its_place(fields: dict[str, Any], param: str) -> None:
     assert refusal(read_completion, json.dumps(completion(**fields)).encode()).param == param
+
+
+TOGETHER: list[tuple[dict[str, Any], str]] = [
+    ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
+    ({"guided_choice": ["a"], "structured_outputs": {"choice": ["a"]}}, "guided_choice"),
+    ({"guided_choice": ["a"], "min_tokens": 2}, "min_tokens"),
+    ({"guided_choice": ["a"], "allowed_token_ids": [1]}, "allowed_token_ids"),
+    *(
+        ({"use_beam_search": True, name: value}, name)
+        for name, value in {
+            "stream": True, "temperature": 0.7, "top_p": 0.5, "top_k": 5, "min_p": 0.1,
+            "repetition_penalty": 1.1, "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"1": 1},
+            "min_tokens": 1, "stop": "x", "allowed_token_ids": [1], "bad_words": ["x"],
+            "guided_choice": ["a"], "structured_outputs": {"choice": ["a"]}, "prompt_logprobs": 1, "n": 65,
+            "length_penalty": 11, "early_stopping": "always",
+        }.items()
+    ),
+    *(({"use_beam_search": True, "length_penalty": value}, "length_penalty") for value in (-10.5, "1", True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), TOGETHER)
+@pytest.mark.parametrize(
+    ("read", "make"), [(read_chat, chat), (read_completion, completion)], ids=["chat", "text"]
+)
+def test_fields_that_exclude_each_other_are_named(
+    read: Any, make: Any, fields: dict[str, Any], param: str
+) -> None:
+    assert refusal(read, json.dumps(make(**fields)).encode()).param == param
+
+
+@pytest.mark.parametrize(
+    ("read", "make", "fields", "param"),
+    [
+        (read_chat, chat, {"logprobs": True}, "logprobs"),
+        (read_chat, chat, {"max_completion_tokens": 0}, "max_completion_tokens"),
+        (read_completion, completion, {"logprobs": 0}, "logprobs"),
+        (read_completion, completion, {"echo": True}, "echo"),
+        (read_completion, completion, {"best_of": 65}, "best_of"),
+        (read_completion, completion, {"n": 3, "best_of": 2}, "best_of"),
+        (read_completion, completion, {"max_tokens": 0}, "max_tokens"),
+    ],
+)
+def test_what_a_beam_search_cannot_do_is_named(
+    read: Any, make: Any, fields: dict[str, Any], param: str
+) -> None:
+    body = make(use_beam_search=True, **fields)
+    assert refusal(read, json.dumps(body).encode()).param == param
 
 
 BODIES: list[tuple[bytes, str]] = [
@@ -267,9 +367,9 @@ BODIES: list[tuple[bytes, str]] = [
     (b'{"temperature": ' + b"9" * 400 + b"}", "temperature is out of range"),
     (b'{"seed": ' + b"9" * 5000 + b"}", "seed is out of range"),
     (b'{"n": 1e999}', "n is out of range"),
-    (b'{"echo": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested"),
-    (b'{"echo": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested"),
-    (b'{"echo": ' + b"[" * 1_000_000, "nested"),
+    (b'{"vllm_xargs": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested"),
+    (b'{"vllm_xargs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested"),
+    (b'{"vllm_xargs": ' + b"[" * 1_000_000, "nested"),
 ]
 
 

@@ -87,9 +87,7 @@ FRAGMENTS = st.one_of(
 )
 
 
-@given(
-    st.sampled_from(FAMILIES), st.lists(FRAGMENTS, max_size=8).map("".join), st.booleans(), st.data()
-)
+@given(st.sampled_from(FAMILIES), st.lists(FRAGMENTS, max_size=8).map("".join), st.booleans(), st.data())
 def test_any_chunking_gives_the_same_parts(
     family: Family, text: str, inside: bool, data: st.DataObject
 ) -> None:

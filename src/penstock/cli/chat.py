@@ -30,7 +30,7 @@ COMMANDS = (
 )
 
 
-@configured("chat_template", *ENGINE_OPTIONS)
+@configured("chat_template", "reasoning_parser", *ENGINE_OPTIONS)
 def chat(
     settings: Settings,
     named: str | None,

@@ -19,7 +19,7 @@ EPILOG = examples(
 )
 
 
-@configured("served_model_names", "chat_template", *SERVER_OPTIONS, *ENGINE_OPTIONS)
+@configured("served_model_names", "chat_template", "reasoning_parser", *SERVER_OPTIONS, *ENGINE_OPTIONS)
 def serve(
     settings: Settings,
     chunked_prefill: Annotated[

@@ -60,8 +60,12 @@ def open_source(
     files = fetched(settings.model)
     if sys.stderr.isatty():
         print(f"Loading {files.name} ...", file=sys.stderr)
-    options = engine_options(settings)
-    with LLM(str(files.path), chat_template=settings.chat_template, **options) as llm:
+    with LLM(
+        str(files.path),
+        chat_template=settings.chat_template,
+        reasoning_parser=settings.reasoning_parser,
+        **engine_options(settings),
+    ) as llm:
         yield Local(llm, files.name)
 
 

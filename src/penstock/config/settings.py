@@ -9,6 +9,8 @@ from typing import Any
 from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT, Kind
 from penstock.engine.config import EngineConfig
 from penstock.errors import ConfigError
+from penstock.text.reasoning import CHOICES as REASONING_PARSERS
+from penstock.text.reasoning import check_parser
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -48,6 +50,12 @@ class Settings:
     )
     chat_template: str | None = _option(
         None, TEXT, "File with a chat template (Jinja) to use instead of the model's own.", group="Model"
+    )
+    reasoning_parser: str = _option(
+        "auto",
+        TEXT,
+        f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}; auto asks the chat template.",
+        group="Model",
     )
     host: str = _option("127.0.0.1", TEXT, "Address to listen on.", group="Server")
     port: int = _option(8000, INTEGER, "Port to listen on; 0 takes a free one.", group="Server")
@@ -123,6 +131,7 @@ class Settings:
             raise ConfigError(f"drain_seconds must not be negative, got {self.drain_seconds:g}.")
         if self.log_level not in LOG_LEVELS:
             raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}.")
+        check_parser(self.reasoning_parser)
         self.engine_config(self.model)  # checks the rest
 
     def engine_config(self, model_path: str) -> EngineConfig:

@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.errors import InvalidRequestError
 
 MAX_CHOICES = 128
-MAX_LOGPROBS = 20
+MAX_LOGPROBS = 256  # more than the API offers: beam search compares as many as it has beams and ends
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_STOP_TOKENS = 1024

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from penstock.engine.request import FinishReason as EngineReason
-from penstock.engine.request import SamplingParams, TokenEvent, TokenLogprobs
+from penstock.engine.request import SamplingParams, TokenEvent
+from penstock.gateway.prompt import EchoedPrompt, Shown
+from penstock.gateway.scores import Scores
 from penstock.observe.metrics import Ending, Metrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.responses import FinishReason
-from penstock.protocol.shapes import Answered, Delta, Position, ScoredToken
+from penstock.protocol.shapes import Answered, Delta, Position
 from penstock.text.choice import Choice
+from penstock.text.reasoning import Reasoning
 from penstock.text.tokenizer import Tokenizer
 
 
@@ -16,13 +19,27 @@ class SentChoice:
     """Fed until `finish_reason` is set. `tokens` counts all that were generated for it, its end included."""
 
     def __init__(
-        self, index: int, tokenizer: Tokenizer, params: SamplingParams, metrics: Metrics, arrived: float
+        self,
+        index: int,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        prompt: EchoedPrompt,
+        shown: Shown,
+        reasoning: Reasoning | None,
+        metrics: Metrics,
+        arrived: float,
     ) -> None:
         self.finish_reason: FinishReason | None = None
-        self._choice = Choice(index, tokenizer, params)
-        self._tokenizer = tokenizer
-        self._positions: list[Position] | None = None if params.logprobs is None else []
+        self._choice = Choice(index, tokenizer, params, reasoning)
+        self._prompt = prompt
+        self._shown = shown
+        self._scores = Scores(tokenizer, as_ids=shown.as_ids)
+        self._token_text = tokenizer.token_text
+        self._hidden = tokenizer.special_ids if params.skip_special_tokens else frozenset()
+        self._positions: list[Position] | None = None if shown.logprobs is None else []
+        self._placed = 0  # shown tokens that have their positions, or will have none
         self._offset = 0  # characters of the tokens so far, as logprobs show them
+        self._opened = False
         self._metrics = metrics
         self._arrived = arrived
         self._first = 0.0  # when its first and latest tokens came
@@ -34,28 +51,62 @@ class SentChoice:
         return len(self._choice.token_ids)
 
     @property
+    def reasoning_tokens(self) -> int:
+        return self._choice.reasoning_tokens
+
+    @property
+    def mean_logprob(self) -> float:
+        return self._choice.mean_logprob
+
+    @property
     def cut(self) -> bool:
         """Whether a stop string ended it, which the engine must be told."""
         return self._choice.cut
 
+    def opening(self) -> Delta | None:
+        """What comes before the first token: the prompt, if it is to be shown. Once."""
+        if self._opened:
+            return None
+        self._opened = True
+        prompt, index = self._prompt, self._choice.index
+        if not prompt.echoes:
+            return None if prompt.token_ids is None else Delta(index, "", prompt_token_ids=prompt.token_ids)
+        positions = prompt.positions()
+        self._offset = len(prompt.text)
+        if self._positions is not None and positions is not None:
+            self._positions += positions
+        return Delta(index, prompt.text, positions, prompt_token_ids=prompt.token_ids)
+
     def feed(self, event: TokenEvent, now: float) -> Delta:
         """Take the engine's next event for this choice. Raises HTTPError if the engine gave up on it."""
         self._time(len(event.token_ids), now)
-        choice, shown = self._choice, len(self._choice.shown_ids)
-        delta = Delta(choice.index, choice.take(event), None)
-        if self._positions is not None:
-            fresh = zip(choice.shown_ids[shown:], choice.logprobs[shown:], strict=True)
-            delta.positions = [self._position(token, scores) for token, scores in fresh]
-            self._positions += delta.positions
+        choice, known = self._choice, len(self._choice.token_ids)
+        added = choice.take(event)
+        delta = Delta(choice.index, added.text, self._place())
+        if self._shown.reasoning:
+            delta.reasoning = added.reasoning
+        if self._shown.token_ids:
+            delta.token_ids = choice.token_ids[known:]
         if choice.finish_reason is not None:
             self._end(choice.finish_reason, event.error, now)
             delta.finish_reason, delta.stop_reason = self.finish_reason, choice.stop_reason
         return delta
 
-    def answer(self) -> Answered:
-        choice = self._choice
+    def answer(self, index: int) -> Answered:
+        """All of it, as the client's choice number `index`."""
+        choice, prompt = self._choice, self._prompt
         assert self.finish_reason is not None, "a choice is answered after it ended"
-        return Answered(choice.index, choice.text, self._positions, self.finish_reason, choice.stop_reason)
+        return Answered(
+            index,
+            prompt.text + choice.text,
+            self._positions,
+            self.finish_reason,
+            choice.stop_reason,
+            choice.reasoning if self._shown.reasoning else None,
+            choice.token_ids if self._shown.token_ids else None,
+            prompt.token_ids,
+            prompt.logprobs(),
+        )
 
     def count(self, ending: Ending) -> None:
         """Count how it ended, once."""
@@ -84,12 +135,23 @@ class SentChoice:
             self._metrics.inter_token_latency.observe((now - self._latest) / new)
         self._latest = now
 
-    def _position(self, token: int, scores: TokenLogprobs) -> Position:
-        chosen = self._scored(token, scores.chosen)
-        top = [self._scored(other, score) for other, score in zip(scores.top_ids, scores.top, strict=True)]
-        position = Position(chosen, top, self._offset)
-        self._offset += len(chosen.text)
-        return position
-
-    def _scored(self, token: int, logprob: float) -> ScoredToken:
-        return ScoredToken(self._tokenizer.token_text(token), self._tokenizer.token_bytes(token), logprob)
+    def _place(self) -> list[Position] | None:
+        """Positions of the tokens that have become known since the last time."""
+        if self._positions is None or self._shown.logprobs is None:
+            return None
+        choice = self._choice
+        if not self._shown.reasoning:
+            # The scores of reasoning that is left out would give it away.
+            if not choice.answering and choice.finish_reason is None:
+                return []
+            self._placed = max(self._placed, choice.reasoning_tokens)
+        fresh = []
+        for at in range(self._placed, len(choice.shown_ids)):
+            token = choice.shown_ids[at]
+            fresh.append(
+                self._scores.position(token, choice.logprobs[at], self._offset, self._shown.logprobs)
+            )
+            self._offset += 0 if token in self._hidden else len(self._token_text(token))
+        self._placed = len(choice.shown_ids)
+        self._positions += fresh
+        return fresh

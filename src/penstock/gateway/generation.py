@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from typing import Protocol
 
 from penstock.engine.request import Request, TokenEvent
-from penstock.gateway.backends import Backend, EventStream
+from penstock.gateway.backends import EventStream
+
+
+class Submitter(Protocol):
+    """What takes requests: a backend, or a beam search through one."""
+
+    def submit(self, request: Request) -> EventStream: ...
+
+    def cancel(self, request_id: str, index: int | None = None) -> None: ...
 
 
 class Generation:
     """Several prompts may run at once. Whoever starts one must close it, whatever happens in between."""
 
-    def __init__(self, backend: Backend, requests: list[Request]) -> None:
+    def __init__(self, backend: Submitter, requests: list[Request]) -> None:
         self._backend = backend
         self._requests = requests
         self._inbox: deque[tuple[int, TokenEvent]] = deque()

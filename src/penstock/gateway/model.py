@@ -16,6 +16,7 @@ from penstock.protocol.decode import shown
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.responses import Model
 from penstock.text.chat import ChatTemplate
+from penstock.text.reasoning import find_family
 from penstock.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -27,7 +28,13 @@ INLINE_BYTES = 8192
 
 
 class ServedModel:
-    def __init__(self, names: tuple[str, ...], tokenizer: Tokenizer, info: EngineInfo) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        tokenizer: Tokenizer,
+        info: EngineInfo,
+        reasoning_parser: str = "auto",
+    ) -> None:
         self.names = names
         self.tokenizer = tokenizer
         self.context = info.max_model_len  # tokens
@@ -39,6 +46,8 @@ class ServedModel:
         # Twice what the longest token could fill: normalizing and templates may shorten a text.
         self._max_characters = 2 * longest * self.context
         self._template = ChatTemplate(tokenizer.chat_template, tokenizer)
+        # How the model marks its reasoning; None: it has none, or it is left in the text.
+        self.reasoning = find_family(reasoning_parser, tokenizer.chat_template)
         self._pending = 0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
 

@@ -76,7 +76,12 @@ async def _serve(
         return True
     backend = loading.result()
     try:
-        model = ServedModel(settings.served_model_names or (files.name,), await tokenizer, backend.info)
+        model = ServedModel(
+            settings.served_model_names or (files.name,),
+            await tokenizer,
+            backend.info,
+            settings.reasoning_parser,
+        )
         _compare_sizes(model)
         gateway = Gateway(model, backend, ApiKeys(settings.api_keys))
         await _answer(settings, gateway, listener, banner, signals)

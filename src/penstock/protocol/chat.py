@@ -7,15 +7,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from penstock.engine.request import MAX_LOGPROBS, SamplingParams
+from penstock.engine.beam import BeamSearchParams
+from penstock.engine.request import SamplingParams
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
+from penstock.protocol.beam import beam_params, check_beam
 from penstock.protocol.decode import decode
 from penstock.protocol.generation import (
+    MAX_LOGPROBS,
     Count,
     GenerationRequest,
     check_common,
     check_logprobs,
+    check_some_output,
     limits,
     sampling_params,
 )
@@ -49,6 +53,10 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fiel
     continue_final_message: (
         Annotated[bool, Meta(description="Continue the last message as it stands.")] | None
     ) = None
+    include_reasoning: (
+        Annotated[bool, Meta(description="Return what the model thought before it answered (default).")]
+        | None
+    ) = None
     chat_template_kwargs: (
         Annotated[dict[str, Any], Meta(description="Variables for the model's own chat template.")] | None
     ) = None
@@ -67,7 +75,12 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fiel
             max_tokens=limit,
             max_tokens_field=field,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    def beam(self) -> BeamSearchParams | None:
+        limit, field = self.output_limit
+        return beam_params(self, width=None, max_tokens=limit, max_tokens_field=field)
 
     def template_messages(self) -> list[dict[str, Any]]:
         return to_template(self.messages)
@@ -99,6 +112,8 @@ def parse_chat(body: bytes) -> ChatCompletionRequest:
     request = decode(_DECODER, body)
     fields.refuse(request, fields.CHAT)
     check_common(request)
+    check_beam(request)
+    check_some_output(*request.output_limit)
     if request.top_logprobs is not None:
         check_logprobs("top_logprobs", request.top_logprobs)
         if not request.logprobs:

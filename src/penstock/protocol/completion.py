@@ -7,17 +7,21 @@ from typing import Annotated, cast
 import msgspec
 from msgspec import Meta
 
-from penstock.engine.request import MAX_LOGPROBS, SamplingParams
+from penstock.engine.beam import BeamSearchParams
+from penstock.engine.request import MAX_CHOICES, SamplingParams
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
-from penstock.protocol.decode import decode
+from penstock.protocol.beam import beam_params, check_beam
+from penstock.protocol.decode import decode, shown
 from penstock.protocol.generation import (
+    MAX_LOGPROBS,
     MAX_PROMPTS,
     MAX_TOTAL_CHOICES,
     GenerationRequest,
     TokenId,
     check_common,
     check_logprobs,
+    check_some_output,
     limits,
     sampling_params,
 )
@@ -44,9 +48,48 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
         None
     )
 
+    echo: (
+        Annotated[bool, Meta(description="Put the prompt in front of the answer, in text and logprobs.")]
+        | None
+    ) = None
+    best_of: (
+        Annotated[
+            int,
+            limits(
+                "Make so many choices and return the n of the highest mean log probability; "
+                "in a beam search, the number of beams.",
+                minimum=1,
+                maximum=MAX_CHOICES,
+            ),
+        ]
+        | None
+    ) = None
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens of a choice; None: what the context leaves. A guided choice is as long as it is."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        guided = self.guided_choice is not None or self.structured_outputs is not None
+        return None if guided else DEFAULT_MAX_TOKENS
+
     def sampling(self) -> SamplingParams:
-        limit = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        return sampling_params(self, max_tokens=limit, max_tokens_field="max_tokens", logprobs=self.logprobs)
+        prompt_logprobs = self.prompt_logprobs
+        if self.echo and self.logprobs is not None:
+            prompt_logprobs = max(self.logprobs, prompt_logprobs or 0)
+        return sampling_params(
+            self,
+            max_tokens=self.output_limit,
+            max_tokens_field="max_tokens",
+            logprobs=self.logprobs,
+            prompt_logprobs=prompt_logprobs,
+            best_of=None if self.use_beam_search else self.best_of,
+        )
+
+    def beam(self) -> BeamSearchParams | None:
+        return beam_params(
+            self, width=self.best_of, max_tokens=self.output_limit, max_tokens_field="max_tokens"
+        )
 
     def prompts(self) -> list[Prompt]:
         """One entry for each prompt. All are of one kind, none is empty."""
@@ -92,17 +135,27 @@ def parse_completion(body: bytes) -> CompletionRequest:
     request = decode(_DECODER, body)
     fields.refuse(request, fields.COMPLETION)
     check_common(request)
+    check_beam(request)
+    if not request.echo:
+        check_some_output(request.max_tokens, "max_tokens")
+    if request.best_of is not None and request.stream and request.best_of != (request.n or 1):
+        raise InvalidRequestError(
+            f"best_of must be n with stream, got {shown(request.best_of)}: which choices are the best is "
+            "known at the end only.",
+            param="best_of",
+        )
     if request.logprobs is not None:
         check_logprobs("logprobs", request.logprobs)
     return request
 
 
-def check_total_choices(prompts: int, n: int) -> None:
-    if prompts * n > MAX_TOTAL_CHOICES:
+def check_total_choices(prompts: int, choices: int, field: str = "n") -> None:
+    """`choices` of each prompt, as `field` asks for."""
+    if prompts * choices > MAX_TOTAL_CHOICES:
         raise InvalidRequestError(
-            f"{prompts} prompts with n = {n} make {prompts * n} choices; a request may ask for "
-            f"at most {MAX_TOTAL_CHOICES}.",
-            param="n",
+            f"{prompts} prompts with {field} = {choices} make {prompts * choices} choices; a request may ask "
+            f"for at most {MAX_TOTAL_CHOICES}.",
+            param=field,
         )
 
 

@@ -38,7 +38,7 @@ class Refused:
 Field = Ignored | Refused
 
 _TOOLS = "This server does not call tools yet."
-_GRAMMAR = "Constrained output is not available yet."
+_GRAMMAR = "Of constrained output there is guided_choice."
 _MEDIA = "The model is text-only."
 
 SHARED: tuple[Field, ...] = (
@@ -50,39 +50,27 @@ SHARED: tuple[Field, ...] = (
     # vLLM
     Ignored("request_id", str, "Use the X-Request-Id header."),
     Ignored("session_id", str, "A routing hint; there is one engine."),
-    Ignored("truncation_side", str, "Only used with truncate_prompt_tokens."),
     Ignored("return_token_offsets", bool, "Only used by vLLM's render endpoints."),
     Ignored("return_mm_kwargs", bool, "Only used by vLLM's render endpoints."),
     Refused("response_format", ({"type": "text"},), _GRAMMAR),
-    Refused("structured_outputs", (), _GRAMMAR),
     Refused("guided_json", (), _GRAMMAR),
     Refused("guided_regex", (), _GRAMMAR),
-    Refused("guided_choice", (), _GRAMMAR),
     Refused("guided_grammar", (), _GRAMMAR),
     Refused("guided_decoding_backend", (), _GRAMMAR),
     Refused("guided_whitespace_pattern", (), _GRAMMAR),
     Refused("structural_tag", (), _GRAMMAR),
-    Refused("use_beam_search", (False,), "Sample with n and temperature instead."),
-    Refused("length_penalty", (1, 1.0), "It belongs to beam search."),
-    Refused("early_stopping", (False,), "It belongs to beam search."),
-    Refused("best_of", (1,), "Ask for n choices and keep the best one."),
-    Refused("echo", (False,), "Put the prompt in front of the answer yourself."),
-    Refused("prompt_logprobs", ()),
     Refused("logprob_token_ids", ([],), "Use top_logprobs."),
-    Refused("allowed_token_ids", ([],), "Use logit_bias."),
-    Refused("bad_words", ([],), "Use logit_bias."),
-    Refused("logits_processors", ([],), "Use logit_bias."),
+    Refused(
+        "logits_processors",
+        ([],),
+        "They are code, which only the Python API takes; use logit_bias, bad_words or allowed_token_ids.",
+    ),
     Refused("watermarking", (False,)),
     Refused("spaces_between_special_tokens", (True,)),
-    Refused(
-        "truncate_prompt_tokens", (), "Shorten the prompt before sending it; /tokenize counts its tokens."
-    ),
-    Refused("return_tokens_as_token_ids", (False,), "Use /tokenize to get ids."),
-    Refused("return_token_ids", (False,), "Use /tokenize to get ids."),
     Refused("routed_experts_prompt_start", (0,)),
     Refused("stream_interval", (1,)),
     Refused("repetition_detection", (), "Use repetition_penalty or frequency_penalty."),
-    Refused("thinking_token_budget", (-1,), "The model has no separate reasoning."),
+    Refused("thinking_token_budget", (-1,), "Use max_tokens, which counts reasoning too."),
     Refused("kv_transfer_params", ({},)),
     Refused("ec_transfer_params", ({},)),
     Refused("vllm_xargs", ({},)),
@@ -96,7 +84,6 @@ CHAT: tuple[Field, ...] = (
     Ignored("prompt_cache_retention", str, "Prefixes stay cached until their memory is needed."),
     Ignored("prompt_cache_options", dict[str, Any], "Prefixes are cached anyway."),
     Ignored("parallel_tool_calls", bool, "Means nothing without tools."),
-    Ignored("include_reasoning", bool, "The model has no separate reasoning."),
     Refused("tools", ([],), _TOOLS),
     Refused("tool_choice", ("none", "auto"), _TOOLS),
     Refused("functions", ([],), _TOOLS),
@@ -108,9 +95,11 @@ CHAT: tuple[Field, ...] = (
     Refused("mm_processor_kwargs", ({},), _MEDIA),
     Refused("prediction", ()),
     Refused("moderation", ()),
-    Refused("reasoning_effort", ("none",), "The model has no separate reasoning."),
+    Refused("reasoning_effort", ("none",), "Use chat_template_kwargs, where the model's template knows one."),
     Refused("verbosity", ("medium",), "Say in the prompt how long the answer should be."),
     # vLLM
+    Refused("best_of", (1,), "Ask for n choices and keep the best one."),
+    Refused("echo", (False,), "Put the last message in front of the answer yourself."),
     Refused("documents", ([],), "Put the documents into a message."),
     Refused("chat_template", (), "A template is code; the server uses the model's own."),
     Refused("add_special_tokens", (False,), "The chat template adds them."),
@@ -119,7 +108,11 @@ CHAT: tuple[Field, ...] = (
 
 COMPLETION: tuple[Field, ...] = (
     *SHARED,
-    Refused("suffix", ("",)),
+    Refused(
+        "suffix",
+        ("",),
+        "Text is only continued; for a model trained to fill in, put its own markers into the prompt.",
+    ),
     Refused("prompt_embeds", ()),
 )
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from penstock.engine.beam import MAX_LENGTH_PENALTY
 from penstock.engine.request import (
+    MAX_BAD_WORDS,
     MAX_CHOICES,
     MAX_COUNT,
-    MAX_LOGPROBS,
     MAX_PRIORITY,
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
+    MAX_TEXT_CHARACTERS,
     SamplingParams,
 )
 from penstock.errors import ContextLengthError, InvalidRequestError
 from penstock.protocol.decode import shown
+from penstock.protocol.structured import Choices, StructuredOutputs, guided_choice
 
+MAX_LOGPROBS = 20  # alternatives at a position; the engine itself could give more
+MAX_ALLOWED_TOKENS = 65536
 MAX_PROMPTS = 256
 # Choices of one HTTP request, over all its prompts: what a full engine queue holds by default.
 MAX_TOTAL_CHOICES = 1024
@@ -98,6 +103,77 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     skip_special_tokens: Annotated[bool, Meta(description="Leave special tokens out of the text.")] | None = (
         None
     )
+    allowed_token_ids: (
+        Annotated[list[TokenId], limits("Generate nothing but these tokens.", maxItems=MAX_ALLOWED_TOKENS)]
+        | None
+    ) = None
+    bad_words: (
+        Annotated[
+            list[str],
+            limits(
+                "Never generate these words, alone or behind a space.",
+                maxItems=MAX_BAD_WORDS,
+                items={"type": "string", "minLength": 1, "maxLength": MAX_TEXT_CHARACTERS},
+            ),
+        ]
+        | None
+    ) = None
+    guided_choice: Choices | None = None
+    structured_outputs: StructuredOutputs | None = None
+    prompt_logprobs: (
+        Annotated[
+            int,
+            limits(
+                "Log probabilities of the prompt's tokens, with this many alternatives; not with stream.",
+                minimum=0,
+                maximum=MAX_LOGPROBS,
+            ),
+        ]
+        | None
+    ) = None
+    truncate_prompt_tokens: (
+        Annotated[
+            Count,
+            limits(
+                "Keep only so many tokens of a longer prompt; -1: as many as there is room for.", minimum=-1
+            ),
+        ]
+        | None
+    ) = None
+    truncation_side: (
+        Annotated[
+            Literal["left", "right"],
+            Meta(description="Where a longer prompt is cut: left (default) keeps its end."),
+        ]
+        | None
+    ) = None
+    return_token_ids: Annotated[bool, Meta(description="Add the token ids of prompt and answer.")] | None = (
+        None
+    )
+    return_tokens_as_token_ids: (
+        Annotated[bool, Meta(description="Write tokens in logprobs as 'token_id:ID'.")] | None
+    ) = None
+    use_beam_search: (
+        Annotated[bool, Meta(description="Search for the n likeliest answers instead of sampling.")] | None
+    ) = None
+    length_penalty: (
+        Annotated[
+            float,
+            limits(
+                "In a beam search, above 0 favours long answers.",
+                minimum=-MAX_LENGTH_PENALTY,
+                maximum=MAX_LENGTH_PENALTY,
+            ),
+        ]
+        | None
+    ) = None
+    early_stopping: (
+        Annotated[
+            bool | Literal["never"],
+            Meta(description="In a beam search, whether to stop at the first n complete answers."),
+        ]
+        | None
+    ) = None
     priority: (
         Annotated[int, limits("Lower is earlier.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)] | None
     ) = None
@@ -127,6 +203,8 @@ _SAMPLING = (
     "ignore_eos",
     "include_stop_str_in_output",
     "skip_special_tokens",
+    "allowed_token_ids",
+    "bad_words",
 )
 
 
@@ -144,17 +222,34 @@ def check_common(request: GenerationRequest) -> None:
             f"cache_salt must have 1 to {MAX_SALT_CHARACTERS} characters, got {len(request.cache_salt)}.",
             param="cache_salt",
         )
+    if (allowed := len(request.allowed_token_ids or ())) > MAX_ALLOWED_TOKENS:
+        raise InvalidRequestError(
+            f"allowed_token_ids takes at most {MAX_ALLOWED_TOKENS} ids, got {allowed}.",
+            param="allowed_token_ids",
+        )
+    if request.prompt_logprobs is not None:
+        check_logprobs("prompt_logprobs", request.prompt_logprobs)
+        if request.stream:
+            raise InvalidRequestError(
+                "prompt_logprobs come with a whole answer only; leave stream out.", param="prompt_logprobs"
+            )
+    if request.truncate_prompt_tokens is not None and (
+        request.truncate_prompt_tokens < -1 or request.truncate_prompt_tokens == 0
+    ):
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be at least 1, or -1, got {shown(request.truncate_prompt_tokens)}.",
+            param="truncate_prompt_tokens",
+        )
 
 
 def sampling_params(
-    request: GenerationRequest, *, max_tokens: int | None, max_tokens_field: str, logprobs: int | None
+    request: GenerationRequest, *, max_tokens: int | None, max_tokens_field: str, **others: Any
 ) -> SamplingParams:
     """SamplingParams checks every range; only its name for the output limit may differ from the client's."""
-    if max_tokens == 0:
-        raise InvalidRequestError(f"{max_tokens_field} must be at least 1, got 0.", param=max_tokens_field)
     values = {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
+    choices = guided_choice(request.guided_choice, request.structured_outputs)
     try:
-        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **values)
+        return SamplingParams(max_tokens=max_tokens, guided_choice=choices, **values, **others)
     except InvalidRequestError as error:
         if error.param == "max_tokens" and max_tokens_field != "max_tokens":
             raise InvalidRequestError(
@@ -163,11 +258,27 @@ def sampling_params(
         raise
 
 
+def check_some_output(limit: int | None, field: str) -> None:
+    if limit == 0:
+        raise InvalidRequestError(f"{field} must be at least 1, got 0.", param=field)
+
+
 def check_logprobs(field: str, value: int) -> None:
     if not 0 <= value <= MAX_LOGPROBS:
         raise InvalidRequestError(
             f"{field} must be between 0 and {MAX_LOGPROBS}, got {shown(value)}.", param=field
         )
+
+
+def truncated(ids: list[int], request: GenerationRequest, context: int, max_tokens: int | None) -> list[int]:
+    """The part of a prompt that the client wants to keep: all of it unless it is longer than that."""
+    keep = request.truncate_prompt_tokens
+    if keep == -1:
+        # Room for one token of the answer at least; where that leaves nothing, the context is refused.
+        keep = max(1, context - max(1, max_tokens or 0))
+    if keep is None or len(ids) <= keep:
+        return ids
+    return ids[:keep] if request.truncation_side == "right" else ids[-keep:]
 
 
 def check_context(

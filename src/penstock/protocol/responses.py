@@ -15,11 +15,28 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET  # of models that reason
+
+
+class PromptLogprob(msgspec.Struct):
+    """One token at one place of the prompt, by its id as text."""
+
+    logprob: float
+    rank: int  # 1 for the likeliest
+    decoded_token: str
+
+
+# For each token of the prompt what it and its likeliest alternatives had; nothing is known of the first.
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
 
 class TopLogprob(msgspec.Struct):
@@ -44,6 +61,8 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET  # what the model thought before it answered
+    reasoning: str | UnsetType = UNSET  # the same, under the name that newer clients read
 
 
 class ChatChoice(msgspec.Struct):
@@ -52,6 +71,7 @@ class ChatChoice(msgspec.Struct):
     finish_reason: FinishReason
     logprobs: ChatLogprobs | None = None
     stop_reason: StopReason | None = None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
@@ -62,11 +82,15 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct):
@@ -75,6 +99,7 @@ class ChatChunkChoice(msgspec.Struct):
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
     stop_reason: StopReason | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
@@ -87,12 +112,15 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     system_fingerprint: str
     usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first event, if asked for
 
 
 class CompletionLogprobs(msgspec.Struct):
+    """With `echo` the prompt's tokens come first; nothing is known of the very first one."""
+
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -102,6 +130,9 @@ class CompletionChoice(msgspec.Struct):
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
     stop_reason: StopReason | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -25,12 +25,16 @@ from penstock.protocol.responses import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
+    CompletionTokensDetails,
     FinishReason,
+    PromptLogprobs,
     PromptTokensDetails,
     StopReason,
     TopLogprob,
     Usage,
 )
+
+T = TypeVar("T")
 
 # JSON has no infinity: a probability of zero is shown as this logarithm, as vLLM does.
 LOWEST_LOGPROB = -9999.0
@@ -42,12 +46,12 @@ class ScoredToken:
 
     text: str
     raw: bytes
-    logprob: float
+    logprob: float | None  # None: nothing is known, of a prompt's first token
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One generated token and the likeliest alternatives at its place."""
+    """One token and the likeliest alternatives at its place."""
 
     chosen: ScoredToken
     top: Sequence[ScoredToken]
@@ -63,6 +67,9 @@ class Delta:
     positions: list[Position] | None = None  # None: no logprobs were asked for
     finish_reason: FinishReason | None = None
     stop_reason: StopReason | None = None
+    reasoning: str = ""  # comes before the text
+    token_ids: list[int] | None = None  # None: not asked for
+    prompt_token_ids: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,10 @@ class Answered:
     positions: list[Position] | None
     finish_reason: FinishReason
     stop_reason: StopReason | None
+    reasoning: str | None = None  # None: there was none, or it is not wanted
+    token_ids: list[int] | None = None  # None: not asked for
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(slots=True)
@@ -83,10 +94,15 @@ class UsageCount:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    reasoning: int | None = None  # of the completion; None: the model does not reason
 
     def message(self) -> Usage:
         return Usage(
-            self.prompt, self.completion, self.prompt + self.completion, PromptTokensDetails(self.cached)
+            self.prompt,
+            self.completion,
+            self.prompt + self.completion,
+            PromptTokensDetails(self.cached),
+            UNSET if self.reasoning is None else CompletionTokensDetails(self.reasoning),
         )
 
 
@@ -113,8 +129,8 @@ class Shape(Protocol):
 
     header: Header
 
-    def opening(self, choices: int) -> bytes:
-        """Events before the first token."""
+    def opening(self, choices: int, prompt: list[int] | None = None) -> bytes:
+        """Events before the first token; `prompt` is the first one's ids, if they are wanted."""
 
     def delta(self, delta: Delta) -> bytes:
         """The events for one delta."""
@@ -130,22 +146,40 @@ class ChatShape:
     def __init__(self, header: Header) -> None:
         self.header = header
 
-    def opening(self, choices: int) -> bytes:
+    def opening(self, choices: int, prompt: list[int] | None = None) -> bytes:
         return b"".join(
-            self._event([ChatChunkChoice(index, ChatDelta(role="assistant", content=""))])
+            self._event(
+                [ChatChunkChoice(index, ChatDelta(role="assistant", content=""))],
+                prompt=prompt if index == 0 else None,
+            )
             for index in range(choices)
         )
 
     def delta(self, delta: Delta) -> bytes:
         events = b""
-        if delta.text or delta.positions:
-            logprobs = _chat_logprobs(delta.positions)
-            events = self._event([ChatChunkChoice(delta.index, ChatDelta(content=delta.text), logprobs)])
+        logprobs, ids = _chat_logprobs(delta.positions), _given(delta.token_ids)
+        if delta.reasoning:
+            thought = ChatDelta(reasoning_content=delta.reasoning, reasoning=delta.reasoning)
+            if delta.text:  # one token ended the one and began the other: it counts as the latter's
+                events = self._event([ChatChunkChoice(delta.index, thought)])
+            else:
+                events = self._event([ChatChunkChoice(delta.index, thought, logprobs, token_ids=ids)])
+                ids = UNSET
+        if delta.text or (delta.positions and not delta.reasoning):
+            content = ChatDelta(content=delta.text)
+            events += self._event([ChatChunkChoice(delta.index, content, logprobs, token_ids=ids)])
+            ids = UNSET
         if delta.finish_reason is not None:
             last = ChatChunkChoice(
-                delta.index, ChatDelta(), finish_reason=delta.finish_reason, stop_reason=delta.stop_reason
+                delta.index,
+                ChatDelta(),
+                finish_reason=delta.finish_reason,
+                stop_reason=delta.stop_reason,
+                token_ids=ids,
             )
             events += self._event([last])
+        elif ids and not events:  # tokens that are not text yet
+            events = self._event([ChatChunkChoice(delta.index, ChatDelta(content=""), token_ids=ids)])
         return events
 
     def closing(self) -> bytes:
@@ -157,10 +191,15 @@ class ChatShape:
         choices = [
             ChatChoice(
                 answer.index,
-                ChatMessage(content=answer.text),
+                ChatMessage(
+                    content=answer.text,
+                    reasoning_content=_given(answer.reasoning),
+                    reasoning=_given(answer.reasoning),
+                ),
                 answer.finish_reason,
                 _chat_logprobs(answer.positions),
                 answer.stop_reason,
+                _given(answer.token_ids),
             )
             for answer in answers
         ]
@@ -171,9 +210,16 @@ class ChatShape:
             choices=choices,
             usage=header.usage.message(),
             system_fingerprint=header.system_fingerprint,
+            prompt_logprobs=_given(answers[0].prompt_logprobs),
+            prompt_token_ids=_given(answers[0].prompt_token_ids),
         )
 
-    def _event(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> bytes:
+    def _event(
+        self,
+        choices: list[ChatChunkChoice],
+        usage: Usage | None = None,
+        prompt: list[int] | None = None,
+    ) -> bytes:
         header = self.header
         chunk = ChatChunk(
             id=header.id,
@@ -182,6 +228,7 @@ class ChatShape:
             choices=choices,
             system_fingerprint=header.system_fingerprint,
             usage=usage or header.chunk_usage(),
+            prompt_token_ids=_given(prompt),
         )
         return sse.event(chunk)
 
@@ -190,11 +237,12 @@ class CompletionShape:
     def __init__(self, header: Header) -> None:
         self.header = header
 
-    def opening(self, choices: int) -> bytes:
+    def opening(self, choices: int, prompt: list[int] | None = None) -> bytes:
         return b""
 
     def delta(self, delta: Delta) -> bytes:
-        if not (delta.text or delta.positions or delta.finish_reason):
+        ids = delta.token_ids or delta.prompt_token_ids
+        if not (delta.text or delta.positions or delta.finish_reason or ids):
             return b""
         choice = CompletionChoice(
             delta.index,
@@ -202,6 +250,8 @@ class CompletionShape:
             _completion_logprobs(delta.positions),
             delta.finish_reason,
             delta.stop_reason,
+            token_ids=_given(delta.token_ids),
+            prompt_token_ids=_given(delta.prompt_token_ids),
         )
         return sse.event(self._message([choice], self.header.chunk_usage()))
 
@@ -218,6 +268,9 @@ class CompletionShape:
                 _completion_logprobs(answer.positions),
                 answer.finish_reason,
                 answer.stop_reason,
+                _given(answer.token_ids),
+                _given(answer.prompt_logprobs),
+                _given(answer.prompt_token_ids),
             )
             for answer in answers
         ]
@@ -242,9 +295,9 @@ def _chat_logprobs(positions: list[Position] | None) -> ChatLogprobs | None:
         [
             ChatTokenLogprob(
                 position.chosen.text,
-                _finite(position.chosen.logprob),
+                finite(position.chosen.logprob),
                 list(position.chosen.raw),
-                [TopLogprob(token.text, _finite(token.logprob), list(token.raw)) for token in position.top],
+                [TopLogprob(token.text, finite(token.logprob), list(token.raw)) for token in position.top],
             )
             for position in positions
         ]
@@ -256,15 +309,25 @@ def _completion_logprobs(positions: list[Position] | None) -> CompletionLogprobs
         return None
     return CompletionLogprobs(
         tokens=[position.chosen.text for position in positions],
-        token_logprobs=[_finite(position.chosen.logprob) for position in positions],
+        token_logprobs=[
+            None if position.chosen.logprob is None else finite(position.chosen.logprob)
+            for position in positions
+        ],
         # The chosen token is always among them, even when it was not one of the likeliest.
         top_logprobs=[
-            {token.text: _finite(token.logprob) for token in (*position.top, position.chosen)}
+            None
+            if position.chosen.logprob is None
+            else {token.text: finite(token.logprob) for token in (*position.top, position.chosen)}
             for position in positions
         ],
         text_offset=[position.offset for position in positions],
     )
 
 
-def _finite(logprob: float) -> float:
-    return logprob if logprob > LOWEST_LOGPROB else LOWEST_LOGPROB
+def finite(logprob: float | None) -> float:
+    return LOWEST_LOGPROB if logprob is None or not logprob > LOWEST_LOGPROB else logprob
+
+
+def _given(value: T | None) -> T | UnsetType:
+    """What was not asked for is left out."""
+    return UNSET if value is None else value

@@ -1,0 +1,121 @@
+"""Reading a generation to its end, and giving it away: as it comes, or whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from penstock.engine.request import TokenEvent
+from penstock.errors import PenstockError
+from penstock.gateway.call import Call, ClientGoneError
+from penstock.gateway.choice import SentChoice
+from penstock.gateway.generation import Generation
+from penstock.gateway.prepare import Prepared
+from penstock.gateway.prompt import EchoedPrompt
+from penstock.gateway.scores import Scores
+from penstock.gateway.state import Gateway
+from penstock.observe.metrics import Ending
+from penstock.protocol import sse
+from penstock.protocol.shapes import Answered, Delta, Shape
+
+OPENING_SECONDS = 2.0
+
+
+class Answer:
+    def __init__(
+        self, gateway: Gateway, generation: Generation, shape: Shape, prepared: Prepared, arrived: float
+    ) -> None:
+        tokenizer, params, shown = gateway.model.tokenizer, prepared.params, prepared.shown
+        scores = Scores(tokenizer, as_ids=shown.as_ids)
+        self._generation = generation
+        self._shape = shape
+        self._n = params.n
+        self._returned = prepared.returned
+        self._usage = shape.header.usage
+        self._usage.prompt = sum(len(prompt.ids) for prompt in prepared.prompts)
+        self._usage.reasoning = None if prepared.reasoning is None else 0
+        self._prompts = [EchoedPrompt(prompt, shown, scores) for prompt in prepared.prompts]
+        # Of several prompts the choices are numbered on: those of the first, then of the second.
+        self._choices = [
+            SentChoice(
+                index,
+                tokenizer,
+                params,
+                self._prompts[index // self._n],
+                shown,
+                prepared.reasoning,
+                gateway.metrics,
+                arrived,
+            )
+            for index in range(self._n * len(self._prompts))
+        ]
+        self._open = len(self._choices)
+
+    async def whole(self, call: Call) -> None:
+        while self._open:
+            self._deltas(await self._generation.next())
+        await call.answer_json(self._shape.whole(self._best()))
+
+    async def stream(self, call: Call) -> None:
+        # The engine may still refuse, which takes another status than 200; its word comes with the
+        # first token at the latest. A client that waits longer in the queue sees the stream open.
+        await self._generation.wait(OPENING_SECONDS)
+        self._generation.check()
+        await call.start_stream()
+        data = self._shape.opening(len(self._choices), self._prompts[0].token_ids)
+        try:
+            while self._open:
+                if data:
+                    await call.write(data)
+                deltas = self._deltas(await self._generation.next())
+                data = b"".join([self._shape.delta(delta) for delta in deltas])
+            await call.end_stream(data + self._shape.closing())
+        except ClientGoneError:
+            raise
+        except Exception as error:
+            # The status line said 200 long ago: the error must be an event of the stream.
+            self.count_unfinished("error")
+            await call.end_stream(sse.error_event(error) + sse.DONE)
+            if not isinstance(error, PenstockError):
+                raise
+
+    def count_unfinished(self, ending: Ending) -> None:
+        for choice in self._choices:
+            choice.count(ending)
+
+    def _best(self) -> list[Answered]:
+        """The choices to return of each prompt: all, or those of the highest mean log-probability."""
+        answers: list[Answered] = []
+        for start in range(0, len(self._choices), self._n):
+            choices = self._choices[start : start + self._n]
+            if self._returned < self._n:
+                choices = sorted(choices, key=lambda choice: -choice.mean_logprob)[: self._returned]
+            answers += [choice.answer(len(answers) + place) for place, choice in enumerate(choices)]
+        return answers
+
+    def _deltas(self, events: Iterable[tuple[int, TokenEvent]]) -> list[Delta]:
+        now = time.monotonic()
+        deltas = []
+        for position, arrived in events:
+            for event in self._prompts[position].release(arrived):
+                choice = self._choices[position * self._n + event.index]
+                if choice.finish_reason is not None:
+                    continue  # the engine's word on a choice that a stop string had ended before
+                if (opening := choice.opening()) is not None:
+                    deltas.append(opening)
+                deltas.append(self._delta(position, choice, event, now))
+        return deltas
+
+    def _delta(self, position: int, choice: SentChoice, event: TokenEvent, now: float) -> Delta:
+        before, thought = choice.tokens, choice.reasoning_tokens
+        if not before:
+            self._usage.cached += event.cached_tokens
+        delta = choice.feed(event, now)
+        self._usage.completion += choice.tokens - before
+        if self._usage.reasoning is not None:
+            self._usage.reasoning += choice.reasoning_tokens - thought
+        if delta.finish_reason is not None:
+            self._open -= 1
+            if choice.cut:
+                self._generation.cancel_choice(position, event.index)
+        return delta

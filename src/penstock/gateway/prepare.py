@@ -1,0 +1,164 @@
+"""From a request's body to what the engine is asked for: parsed, checked, rendered, tokenized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.engine.beam import BeamSearchParams
+from penstock.engine.request import Request, SamplingParams
+from penstock.gateway.model import ServedModel
+from penstock.gateway.prompt import Prompt, Shown
+from penstock.protocol.chat import parse_chat
+from penstock.protocol.completion import (
+    CompletionRequest,
+    check_prompt_ids,
+    check_total_choices,
+    parse_completion,
+)
+from penstock.protocol.generation import GenerationRequest, check_context, truncated
+from penstock.text.constraints import bad_word_ids, choice_ids
+from penstock.text.reasoning import Reasoning
+
+# Enough for what a template puts behind the last message.
+PROMPT_END_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One HTTP request, ready to run."""
+
+    request: GenerationRequest
+    params: SamplingParams  # with as many choices of each prompt as the engine makes
+    returned: int  # of these
+    prompts: list[Prompt]
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
+    beam: BeamSearchParams | None = None
+    reasoning: Reasoning | None = None
+    shown: Shown = field(default_factory=Shown)
+
+    def requests(self, name: str, eos_token_ids: tuple[int, ...], salt: str) -> list[Request]:
+        """For the engine: one for each prompt."""
+        return [
+            Request(
+                id=f"{name}-{number}",
+                prompt=prompt.ids,
+                params=self.params,
+                eos_token_ids=eos_token_ids,
+                bad_words=self.bad_words,
+                choices=self.choices,
+                priority=self.request.priority or 0,
+                salt=salt,
+            )
+            for number, prompt in enumerate(self.prompts)
+        ]
+
+
+def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
+    request = parse_chat(body)
+    model.check_name(request.model)
+    limit, field_name = request.output_limit
+    params = request.sampling()
+    params.check_vocabulary(model.vocab_size)
+    model.check_messages(len(request.messages))
+    messages = request.template_messages()
+    model.check_characters(messages, "messages")
+    options = request.template_options()
+    ids = truncated(model.encode_chat(messages, options), request, model.context, limit)
+    check_context(len(ids), limit, model.context, prompt="messages", field=field_name)
+    reasoning = None if params.guided_choice else _reasoning(model, ids, messages, options)
+    wants_reasoning = request.include_reasoning is not False
+    return _prepared(
+        model,
+        request,
+        params,
+        request.beam,
+        [Prompt(ids)],
+        reasoning=reasoning,
+        wants_reasoning=wants_reasoning,
+    )
+
+
+def prepare_completion(model: ServedModel, body: bytes) -> Prepared:
+    request = parse_completion(body)
+    model.check_name(request.model)
+    params = request.sampling()
+    params.check_vocabulary(model.vocab_size)
+    given = request.prompts()
+    check_total_choices(len(given), params.n)
+    check_total_choices(len(given), request.best_of or 1, "best_of")
+    prompts: list[Prompt] = []
+    for number, prompt in enumerate(given):
+        where = "prompt" if len(given) == 1 else f"prompt[{number}]"
+        if isinstance(prompt, str):
+            model.check_characters(prompt, where)
+            whole = model.tokenizer.encode(prompt, add_bos=request.add_special_tokens)
+        else:
+            whole = prompt
+        ids = truncated(whole, request, model.context, request.output_limit)
+        # Only a limit that was asked for must fit; the default ends where the context does.
+        check_context(len(ids), request.max_tokens, model.context, prompt=where, field="max_tokens")
+        check_prompt_ids(ids, model.vocab_size, where)
+        prompts.append(Prompt(ids, _echoed(model, request, prompt, ids, whole)))
+    return _prepared(model, request, params, request.beam, prompts)
+
+
+def _prepared(
+    model: ServedModel,
+    request: GenerationRequest,
+    params: SamplingParams,
+    beam: Callable[[], BeamSearchParams | None],
+    prompts: list[Prompt],
+    *,
+    reasoning: Reasoning | None = None,
+    wants_reasoning: bool = True,
+) -> Prepared:
+    shown = Shown(
+        logprobs=params.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+        token_ids=bool(request.return_token_ids),
+        as_ids=bool(request.return_tokens_as_token_ids),
+        reasoning=wants_reasoning,
+    )
+    returned = params.n
+    if params.best_of is not None and params.best_of > params.n:
+        # Choices are compared by their log-probabilities, whether or not the client wants to see them.
+        params = replace(params, n=params.best_of, best_of=None, logprobs=params.logprobs or 0)
+    return Prepared(
+        request=request,
+        params=params,
+        returned=returned,
+        prompts=prompts,
+        bad_words=bad_word_ids(model.tokenizer, params.bad_words),
+        choices=choice_ids(model.tokenizer, params.guided_choice),
+        beam=beam(),
+        reasoning=reasoning,
+        shown=shown,
+    )
+
+
+def _echoed(
+    model: ServedModel, request: CompletionRequest, prompt: str | list[int], ids: list[int], whole: list[int]
+) -> str | None:
+    """The prompt's text, if it is to be shown: as it came, unless it came as ids or has been cut."""
+    if not request.echo:
+        return None
+    if isinstance(prompt, str) and len(ids) == len(whole):
+        return prompt
+    return model.tokenizer.decode(ids, skip_special=False)
+
+
+def _reasoning(
+    model: ServedModel, ids: list[int], messages: list[dict[str, Any]], options: dict[str, Any]
+) -> Reasoning | None:
+    family = model.reasoning
+    if family is None:
+        return None
+    if options["continue_final_message"]:
+        content = messages[-1]["content"]
+        parts = [content] if isinstance(content, str) else [part["text"] for part in content]
+        return Reasoning(family, family.opened_in("".join(parts)))
+    end = model.tokenizer.decode(ids[-PROMPT_END_TOKENS:], skip_special=False)
+    return Reasoning(family, family.opened_by(end))

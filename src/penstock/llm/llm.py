@@ -1,0 +1,301 @@
+"""`LLM`: a model in this process. It drives the same engine core as the server."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.engine.beam import BeamRequest, BeamSearchParams
+from penstock.engine.config import EngineConfig
+from penstock.engine.core import EngineCore
+from penstock.engine.request import EngineStats, Request, SamplingParams, TokenEvent
+from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
+from penstock.hub import resolve
+from penstock.llm.outputs import RequestOutput, StreamChunk
+from penstock.llm.processors import Processors, find_processors
+from penstock.llm.progress import ProgressBar, Stages
+from penstock.llm.running import Gathering, OneToken, Running, check
+from penstock.text.chat import ChatTemplate
+from penstock.text.constraints import bad_word_ids, choice_ids
+from penstock.text.reasoning import Reasoning, check_parser, find_family
+from penstock.text.template_file import template_from
+from penstock.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+_OPTIONS = {option.name for option in fields(EngineConfig)} - {"model"}
+_PROMPT_END_TOKENS = 32  # enough for what a template puts behind the last message
+
+
+class LLM:
+    """A model, loaded and ready. Options are the fields of `EngineConfig`.
+
+    `chat_template`, a file or the template itself, takes the place of the model's own. `reasoning_parser`
+    says how the model marks what it thinks before it answers in a chat: "auto" asks the template, "none"
+    leaves it in the text.
+    """
+
+    def __init__(
+        self,
+        model: str = "default",
+        *,
+        chat_template: str | Path | None = None,
+        reasoning_parser: str = "auto",
+        **options: Any,
+    ) -> None:
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
+        check_parser(reasoning_parser)
+        template = None if chat_template is None else template_from(chat_template)
+        files = resolve(model, progress=Stages() if sys.stderr.isatty() else None)
+        self.name = files.name
+        self.tokenizer = Tokenizer.load(files, chat_template=template)
+        self._family = find_family(reasoning_parser, self.tokenizer.chat_template)
+        config = EngineConfig(model=str(files.path), **options)
+        self.engine = EngineCore(config)
+        self._template: ChatTemplate | None = None
+        self._serial = itertools.count()
+        self._open: dict[str, Gathering] = {}
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        logits_processors: Processors = (),
+        progress: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts, given as text or token ids; answers in the order of the prompts.
+
+        `logits_processors` are functions (prompt ids, output ids, logits) -> logits, or their names.
+        `progress` None shows a bar when standard error is a terminal.
+        """
+        batch = _as_batch(prompts)
+        if sampling_params is None or isinstance(sampling_params, SamplingParams):
+            params = [sampling_params or SamplingParams()] * len(batch)
+        else:
+            params = list(sampling_params)
+        if len(params) != len(batch):
+            raise InvalidRequestError(
+                f"{len(batch)} prompts were given with {len(params)} sampling parameters."
+            )
+        processors = find_processors(logits_processors)
+        started = [
+            self._prepare(prompt, each, processors=processors)
+            for prompt, each in zip(batch, params, strict=True)
+        ]
+        return self._finish(started, progress)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | None = None,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        logits_processors: Processors = (),
+        progress: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or several at once. The last message may be continued as it stands."""
+        several = bool(messages) and not isinstance(messages[0], Mapping)
+        conversations: Any = messages if several else [messages]
+        opens = not continue_final_message if add_generation_prompt is None else add_generation_prompt
+        options = {
+            "add_generation_prompt": opens,
+            "continue_final_message": continue_final_message,
+            "kwargs": chat_template_kwargs,
+        }
+        processors = find_processors(logits_processors)
+        params = sampling_params or SamplingParams()
+        started = [
+            self._prepare_chat(conversation, params, processors, **options) for conversation in conversations
+        ]
+        return self._finish(started, progress)
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        *,
+        logits_processors: Processors = (),
+    ) -> Iterator[StreamChunk]:
+        """Text as it is generated, for one prompt or one conversation. Stop iterating to stop generating."""
+        params = sampling_params or SamplingParams()
+        if params.best_of is not None and params.best_of > params.n:
+            raise InvalidRequestError(
+                f"best_of must be n in a stream, got {params.best_of}: which choices are the best is known "
+                "at the end only.",
+                param="best_of",
+            )
+        processors = find_processors(logits_processors)
+        given: Any = prompt
+        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+            running = self._prepare_chat(given, params, processors)
+        else:
+            running = self._prepare(given, params, processors=processors)
+        return self._stream(running)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams | None = None,
+        *,
+        progress: bool | None = None,
+    ) -> list[RequestOutput]:
+        """The likeliest continuations of each prompt that the beams find, the best first."""
+        params = params or BeamSearchParams()
+        shown = params.sampling()
+        started = [self._prepare(prompt, shown) for prompt in _as_batch(prompts)]
+        searches = [BeamRequest(each.request, params, self.engine.info.max_model_len) for each in started]
+        with ProgressBar(progress, len(started)) as advance:
+            while live := [search for search in searches if not search.done]:
+                rounds = [[OneToken(request) for request in search.round()] for search in live]
+                self._run([step for steps in rounds for step in steps])
+                for search, steps in zip(live, rounds, strict=True):
+                    search.take([step.event for step in steps if step.event is not None])
+                    if search.done:
+                        advance(sum(len(event.token_ids) for event in search.events()))
+        for running, search in zip(started, searches, strict=True):
+            for event in search.events():
+                running.take(event)
+            check(running)
+        return [running.output() for running in started]
+
+    def stats(self) -> EngineStats:
+        return self.engine.stats()
+
+    def close(self) -> None:
+        """Let go of the model's memory; streams that are still open end with an error."""
+        for gathering in self._open.values():
+            gathering.error = PenstockError("The LLM was closed before this was complete.")
+        self._open.clear()
+        self.__dict__.pop("engine", None)
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prepare_chat(
+        self, messages: Sequence[Message], params: SamplingParams, processors: Any, **options: Any
+    ) -> Running:
+        if self._template is None:
+            self._template = ChatTemplate(self.tokenizer.chat_template, self.tokenizer)
+        ids = self._template.encode([dict(message) for message in messages], **options)
+        reasoning = None
+        if self._family is not None and not params.guided_choice:
+            last = messages[-1].get("content") if options.get("continue_final_message") else None
+            if isinstance(last, str):
+                inside = self._family.opened_in(last)
+            else:
+                end = self.tokenizer.decode(ids[-_PROMPT_END_TOKENS:], skip_special=False)
+                inside = self._family.opened_by(end)
+            reasoning = Reasoning(self._family, inside)
+        return self._prepare(ids, params, reasoning, processors)
+
+    def _prepare(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        reasoning: Reasoning | None = None,
+        processors: Any = (),
+    ) -> Running:
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        made = params
+        if params.best_of is not None and params.best_of > params.n:
+            # Choices are compared by their log-probabilities, whether or not the user wants to see them.
+            made = replace(params, n=params.best_of, best_of=None, logprobs=params.logprobs or 0)
+        request = Request(
+            id=f"llm-{next(self._serial)}",
+            prompt=ids,
+            params=made,
+            eos_token_ids=self.tokenizer.eos_token_ids,
+            bad_words=bad_word_ids(self.tokenizer, params.bad_words),
+            choices=choice_ids(self.tokenizer, params.guided_choice),
+        )
+        text = prompt if isinstance(prompt, str) else None
+        return Running(request, params, text, self.tokenizer, reasoning, processors)
+
+    def _submit(self, gathering: Gathering) -> None:
+        self.engine.submit(gathering.request, gathering.processors)
+        self._open[gathering.request.id] = gathering
+
+    def _finish(self, started: list[Running], progress: bool | None) -> list[RequestOutput]:
+        with ProgressBar(progress, len(started)) as advance:
+            self._run(started, advance)
+        return [each.output() for each in started]
+
+    def _run(
+        self, started: Sequence[Gathering], advance: Callable[[int], None] = lambda tokens: None
+    ) -> None:
+        """Run all of them to their ends, as many at once as the engine takes."""
+        waiting = deque(started)
+        running: list[Gathering] = []
+        try:
+            while waiting or running:
+                self._submit_what_fits(waiting, running)
+                self._step()
+                ended = [each for each in running if check(each)]
+                running = [each for each in running if not each.over]
+                for each in ended:
+                    advance(each.num_tokens)
+        finally:
+            for each in running:
+                self._abandon(each)
+
+    def _submit_what_fits(self, waiting: deque[Gathering], running: list[Gathering]) -> None:
+        while waiting:
+            try:
+                self._submit(waiting[0])
+            except QueueFullError:
+                if not self.engine.has_work:
+                    raise
+                return
+            running.append(waiting.popleft())
+
+    def _stream(self, running: Running) -> Iterator[StreamChunk]:
+        chunks: deque[StreamChunk] = deque()
+        running.chunks = chunks
+        self._submit(running)
+        try:
+            while not check(running) or chunks:
+                if chunks:
+                    yield chunks.popleft()
+                else:
+                    self._step()
+        finally:
+            self._abandon(running)
+
+    def _step(self) -> None:
+        """One step for everybody; each request gets its own events, whoever asked for the step."""
+        for event in self.engine.step():
+            self._deliver(event)
+
+    def _deliver(self, event: TokenEvent) -> None:
+        gathering = self._open.get(event.request_id)
+        if gathering is None:
+            return
+        if gathering.take(event):
+            self.engine.cancel(event.request_id, event.index)
+        if gathering.over:
+            del self._open[event.request_id]
+
+    def _abandon(self, gathering: Gathering) -> None:
+        if self._open.pop(gathering.request.id, None) is not None:
+            self.engine.cancel(gathering.request.id)
+
+
+def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if prompts and isinstance(prompts[0], int):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
