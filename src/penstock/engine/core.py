@@ -7,12 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
+from penstock.engine.pooling import decoder_pooling
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.run.runner import Runner, StepResult
 from penstock.engine.run.sizing import choose_device, size_engine
@@ -35,6 +37,7 @@ class EngineCore:
         device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        pooling = decoder_pooling(config.pooling, Path(config.model))
         model, quantization = load_decoder(config.model, device, config.dtype)
         size = size_engine(config, model)
         self._clock = clock
@@ -64,6 +67,9 @@ class EngineCore:
             num_blocks=size.num_blocks,
             weight_bytes=model.weight_bytes,
             load_seconds=time.perf_counter() - began,
+            tasks=("generate", "embed", "score") if pooling else ("generate",),
+            pooling=pooling,
+            embedding_size=model.config.hidden_size if pooling else 0,
         )
 
     @property

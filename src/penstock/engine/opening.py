@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.engine.schedule.sequence import LogitsProcessor
 
 
 class Core(Protocol):
@@ -17,7 +18,7 @@ class Core(Protocol):
     @property
     def has_work(self) -> bool: ...
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, processors: tuple[LogitsProcessor, ...] = ()) -> None:
         """Accept a request, or raise InvalidRequestError or QueueFullError."""
 
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.request import Pooling
-from penstock.errors import ModelError
+from penstock.errors import ConfigError, ModelError
 from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import read_json
 
@@ -30,6 +30,19 @@ def choose_pooling(option: str, path: Path) -> Pooling | None:
         return stored_pooling(path)
     modes: Mapping[str, Pooling] = {"last": "last", "mean": "mean", "cls": "cls"}
     return modes.get(option)
+
+
+def decoder_pooling(option: str, path: Path) -> Pooling | None:
+    """The same for a decoder, whose first token has seen nothing of the text and which has no head."""
+    chosen = choose_pooling(option, path)
+    if chosen in (None, "last", "mean"):
+        return chosen
+    if option != "auto":
+        raise ConfigError(f"pooling is {option}, but a decoder's vectors are made by last or mean.")
+    raise ModelError(
+        f"{path} asks for the pooling {chosen!r}, which a decoder cannot do; give --pooling last or mean "
+        "for vectors, or none to serve it without."
+    )
 
 
 def stored_pooling(path: Path) -> Pooling | None:

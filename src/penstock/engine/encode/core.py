@@ -17,6 +17,7 @@ from penstock.engine.encode.weights import open_weights
 from penstock.engine.pooling import choose_pooling, longest_input
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
 from penstock.engine.run.sizing import choose_device
+from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.errors import ConfigError, ContextLengthError, InvalidRequestError
 
 logger = logging.getLogger("penstock.engine")
@@ -70,8 +71,10 @@ class EncoderCore:
     def has_work(self) -> bool:
         return len(self._queue) > 0
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, processors: tuple[LogitsProcessor, ...] = ()) -> None:
         """Accept a request, or raise InvalidRequestError or QueueFullError."""
+        if processors:
+            raise InvalidRequestError("This model is an encoder: it has no logits to process.")
         if request.id in self._queue:
             raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
         self._check(request)

@@ -1,0 +1,57 @@
+"""Which vectors a decoder gives, and whether it gives any."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.config import EngineConfig
+from penstock.engine.core import EngineCore
+from penstock.engine.opening import open_core
+from penstock.errors import ConfigError, ModelError
+from tests.engine.tiny import save_tiny_llama
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny_llama(tmp_path / "llama")
+
+
+def opened(folder: Path, pooling: str = "auto") -> EngineCore:
+    core = open_core(EngineConfig(model=str(folder), device="cpu", pooling=pooling, kv_cache_memory=1 << 22))
+    assert isinstance(core, EngineCore)
+    return core
+
+
+def write_pooling(folder: Path, switch: str) -> None:
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({switch: True}))
+
+
+def test_a_decoder_gives_vectors_only_when_told_to(folder: Path) -> None:
+    info = opened(folder).info
+    assert (info.tasks, info.pooling, info.embedding_size) == (("generate",), None, 0)
+    info = opened(folder, "last").info
+    assert (info.tasks, info.pooling, info.embedding_size) == (("generate", "embed", "score"), "last", 32)
+
+
+def test_a_decoders_own_files_may_tell_it_to(folder: Path) -> None:
+    write_pooling(folder, "pooling_mode_lasttoken")
+    assert opened(folder).info.pooling == "last"
+    assert opened(folder, "mean").info.pooling == "mean"
+    assert opened(folder, "none").info.tasks == ("generate",)
+
+
+def test_pooling_that_a_decoder_cannot_do_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="pooling is cls, but a decoder's vectors are made by last or mean"):
+        opened(folder, "cls")
+    write_pooling(folder, "pooling_mode_cls_token")
+    with pytest.raises(ModelError, match="give --pooling last or mean for vectors, or none"):
+        opened(folder)
+
+
+def test_pooling_must_be_one_of_the_known_kinds() -> None:
+    with pytest.raises(ConfigError, match="pooling must be one of auto, none, last, mean, cls, got 'max'"):
+        EngineConfig(model="a", pooling="max")
