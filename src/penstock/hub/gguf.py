@@ -132,14 +132,15 @@ class GGUFFile:
         rows = math.prod(tensor.shape[:-1])
         return flat.reshape(*tensor.shape[:-1], tensor.nbytes // rows if rows else 0)
 
-    def dequantize(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor as float32 in torch order; read-only if it is stored as F32."""
+    def dequantize(self, name: str, index: int | None = None) -> npt.NDArray[np.float32]:
+        """The tensor, or one entry of its first dimension, as float32 in torch order; read-only if it is
+        stored as F32."""
         import numpy as np
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
         tensor = self._tensor(name)
-        data = self.raw(name)
+        data = self.raw(name) if index is None else self.raw(name)[index]
         if tensor.type_name == "F64":
             return data.view(np.float64).astype(np.float32)
         try:
@@ -149,7 +150,7 @@ class GGUFFile:
                 f"Tensor {name!r} of {self.path} is stored as {tensor.type_name}, "
                 "which cannot be turned into numbers here; use a file with another quantization."
             ) from None
-        return values.reshape(tensor.shape)
+        return values.reshape(tensor.shape if index is None else tensor.shape[1:])
 
     def _tensor(self, name: str) -> GGUFTensor:
         try:

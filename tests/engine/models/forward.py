@@ -11,10 +11,15 @@ from penstock.engine.models.decoder import Decoder, StepInputs
 BLOCK_SIZE = 4
 
 
-def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Tensor]:
-    """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step."""
+def all_logits(
+    model: Decoder, prompts: list[list[int]], chunk: int, positions: int | None = None
+) -> list[Tensor]:
+    """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step.
+
+    `positions`: tokens of the longest sequence there may be, if not the model's context.
+    """
     config = model.config
-    model.rotary.prepare(config.context_length)
+    model.prepare(positions or config.context_length)
     blocks_each = -(-max(map(len, prompts)) // BLOCK_SIZE)
     total = blocks_each * len(prompts)
     # Scattered blocks, so that an attention that ignores the table cannot pass.
@@ -33,18 +38,18 @@ def all_logits(model: Decoder, prompts: list[list[int]], chunk: int) -> list[Ten
     for start in range(0, max(map(len, prompts)), chunk):
         parts = [(i, p[start : start + chunk]) for i, p in enumerate(prompts) if len(p) > start]
         spans = [(start, len(tokens), tables[i]) for i, tokens in parts]
-        positions = [start + offset for _, tokens in parts for offset in range(len(tokens))]
+        rows = [start + offset for _, tokens in parts for offset in range(len(tokens))]
         owners = [i for i, tokens in parts for _ in tokens]
         places = [
             tables[i][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE
-            for i, p in zip(owners, positions, strict=True)
+            for i, p in zip(owners, rows, strict=True)
         ]
         hidden = model.forward(
             StepInputs(
                 tokens=torch.tensor([t for _, tokens in parts for t in tokens], device=model.device),
-                positions=torch.tensor(positions, device=model.device),
+                positions=torch.tensor(rows, device=model.device),
                 places=torch.tensor(places, device=model.device),
-                groups=plan_attention(spans, cache[0]),
+                groups=plan_attention(spans, cache[0], config.windows),
             ),
             cache,
         )

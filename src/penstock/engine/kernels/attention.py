@@ -2,7 +2,8 @@
 
 Keys and values lie in blocks, [kv heads, blocks, block size, head size] for each layer. A step's
 sequences are put into groups that are computed together: every sequence with one new token shares a
-group with those of about its length; a prompt chunk is a group of its own.
+group with those of about its length; a prompt chunk is a group of its own. Where a layer sees only a
+window of the last positions, tiles that lie wholly before it are not gathered.
 
 On the CPU the result for a token must not depend on its company. Three things see to that: at least
 four query rows go into each matmul, the softmax runs over whole tiles, and the sum over values is
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class KVLayer:
 
 @dataclass(slots=True)
 class AttentionGroup:
-    """Sequences of equal query count whose padded context is equally long."""
+    """Sequences of equal query count of which equally many tiles are seen."""
 
     rows: Tensor  # [sequences * queries] rows of the step's tokens
     blocks: Tensor  # [kv heads * sequences * blocks] rows of a layer's cache seen as one list of blocks
@@ -45,7 +46,7 @@ class AttentionGroup:
     unseen: Tensor  # [sequences, TILE] of the last tile, True where no query may look
     sequences: int
     queries: int
-    context: int  # tokens, padded to whole tiles
+    context: int  # positions from the first tile that is seen to the end of the last one
 
 
 def allocate_cache(
@@ -84,33 +85,57 @@ def write_kv(layer: KVLayer, keys: Tensor, values: Tensor, places: Tensor) -> No
     layer.values.flatten(1, 2).index_copy_(1, places, values.transpose(0, 1))
 
 
-def plan_attention(spans: Sequence[tuple[int, int, Sequence[int]]], layer: KVLayer) -> list[AttentionGroup]:
-    """Group a step's sequences. Each span is (first position, tokens, block table), in row order.
+Span = tuple[int, int, Sequence[int]]  # first position, tokens, block table
 
-    `layer` is any layer of the cache; its last block is the scratch block, read where a context is padded.
+
+def plan_attention(
+    spans: Sequence[Span], layer: KVLayer, windows: Iterable[int | None] = (None,)
+) -> dict[int | None, list[AttentionGroup]]:
+    """Group a step's sequences, given in row order, once for each window that layers have.
+
+    A window is how many positions a token sees, its own included; None is all. `layer` is any layer of
+    the cache; its last block is the scratch block, read where a context is padded.
     """
+    longest = max(start + count for start, count, _ in spans)
+    plans: dict[int | None, list[AttentionGroup]] = {}
+    for window in windows:
+        # A window that nobody has outgrown hides nothing.
+        effective = window if window is not None and window < longest else None
+        if effective not in plans:
+            plans[effective] = _plan(spans, layer, effective)
+        plans[window] = plans[effective]
+    return plans
+
+
+def _plan(spans: Sequence[Span], layer: KVLayer, window: int | None) -> list[AttentionGroup]:
     kv_heads, num_blocks, block_size, dim = layer.keys.shape
     device = layer.keys.device
     heads = torch.arange(kv_heads)[:, None] * num_blocks
-    members: defaultdict[tuple[int, int, int], list[tuple[int, int, Sequence[int]]]] = defaultdict(list)
+    # (row, first position, first position that is gathered, block table)
+    members: defaultdict[tuple[int, int, int], list[tuple[int, int, int, Sequence[int]]]] = defaultdict(list)
     row = 0
     for number, (start, count, table) in enumerate(spans):
-        tiles = -(-(start + count) // TILE)
+        first = 0 if window is None else max(0, start - window + 1) // TILE * TILE
+        tiles = -(-(start + count - first) // TILE)
         alone = number if count > 1 else -1
-        members[count, tiles, alone].append((row, start, table))
+        members[count, tiles, alone].append((row, start, first, table))
         row += count
     groups = []
     for (count, tiles, _), found in members.items():
         context = tiles * TILE
         blocks = torch.full((len(found), context // block_size), num_blocks - 1, dtype=torch.int64)
-        for index, (_, start, table) in enumerate(found):
-            used = -(-(start + count) // block_size)
-            blocks[index, :used] = torch.tensor(table[:used], dtype=torch.int64)
-        starts = torch.tensor([start for _, start, _ in found])
-        rows = torch.tensor([row for row, _, _ in found])
+        for index, (_, start, first, table) in enumerate(found):
+            used = table[first // block_size : -(-(start + count) // block_size)]
+            blocks[index, : len(used)] = torch.tensor(used, dtype=torch.int64)
+        rows = torch.tensor([row for row, *_ in found])
         queries = torch.arange(count)
-        visible = int(starts.min()) // TILE * TILE
-        hidden = torch.arange(visible, context) > (starts[:, None] + queries)[:, :, None]
+        # Counted from the first position that is gathered.
+        starts = torch.tensor([start - first for _, start, first, _ in found])
+        visible = int(starts.min()) // TILE * TILE if window is None else 0
+        positions, own = torch.arange(visible, context), (starts[:, None] + queries)[:, :, None]
+        hidden = positions > own
+        if window is not None:
+            hidden |= positions <= own - window
         groups.append(
             AttentionGroup(
                 rows=(rows[:, None] + queries).flatten().to(device),
@@ -119,7 +144,7 @@ def plan_attention(spans: Sequence[tuple[int, int, Sequence[int]]], layer: KVLay
                 values=layer.keys.new_empty((kv_heads * len(found), context, dim)),
                 visible=visible,
                 hidden=hidden.to(device),
-                unseen=hidden[:, -1, -TILE:].to(device),
+                unseen=(positions[-TILE:] > own[:, -1]).to(device),
                 sequences=len(found),
                 queries=count,
                 context=context,
@@ -128,11 +153,20 @@ def plan_attention(spans: Sequence[tuple[int, int, Sequence[int]]], layer: KVLay
     return groups
 
 
-def paged_attention(query: Tensor, layer: KVLayer, groups: Sequence[AttentionGroup]) -> Tensor:
-    """query: [tokens, heads, head size], rotated; returns the same shape. Rows in no group give zeros."""
+def paged_attention(
+    query: Tensor,
+    layer: KVLayer,
+    groups: Sequence[AttentionGroup],
+    scale: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """query: [tokens, heads, head size], rotated; returns the same shape. Rows in no group give zeros.
+
+    Scores are multiplied by `scale`, and bent so that they stay between -`softcap` and `softcap`.
+    """
     output = torch.zeros_like(query)
     for group in groups:
-        output[group.rows] = _attend(query[group.rows], layer, group)
+        output[group.rows] = _attend(query[group.rows], layer, group, scale, softcap)
     return output
 
 
@@ -143,7 +177,9 @@ def _gathered(cache: Tensor, blocks: Tensor, room: Tensor) -> Tensor:
     return room
 
 
-def _attend(query: Tensor, layer: KVLayer, group: AttentionGroup) -> Tensor:
+def _attend(
+    query: Tensor, layer: KVLayer, group: AttentionGroup, scale: float, softcap: float | None
+) -> Tensor:
     _, heads, dim = query.shape
     kv_heads = layer.keys.shape[0]
     shared = heads // kv_heads  # query heads that read one KV head
@@ -160,7 +196,9 @@ def _attend(query: Tensor, layer: KVLayer, group: AttentionGroup) -> Tensor:
     split = query.view(n, q, kv_heads, shared, dim).permute(2, 0, 1, 3, 4).reshape(kv_heads * n, rows, dim)
     if padded > rows:
         split = torch.nn.functional.pad(split, (0, 0, 0, padded - rows))
-    scores = torch.bmm(split, keys.transpose(1, 2)).mul_(dim**-0.5)
+    scores = torch.bmm(split, keys.transpose(1, 2)).mul_(scale)
+    if softcap is not None:
+        scores.div_(softcap).tanh_().mul_(softcap)
     by_query = scores[:, :rows].view(kv_heads, n, q, shared, context)
     by_query[..., group.visible :].masked_fill_(group.hidden[None, :, :, None, :], float("-inf"))
     weights = torch.softmax(scores, dim=-1)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from penstock.engine.models.config import DecoderConfig
+from penstock.engine.models.fields import Fields
 
-# Our name of each tensor of a dense decoder -> (safetensors name, GGUF name); {i} is the layer.
-DENSE_TENSORS: Mapping[str, tuple[str, str]] = {
+# Our name of each tensor -> (safetensors name, GGUF name); {i} is the layer. Which of them a model has
+# follows from its configuration.
+TENSORS: Mapping[str, tuple[str, str]] = {
     "embedding": ("model.embed_tokens", "token_embd"),
     "attention_norm": ("model.layers.{i}.input_layernorm", "blk.{i}.attn_norm"),
     "query": ("model.layers.{i}.self_attn.q_proj", "blk.{i}.attn_q"),
     "key": ("model.layers.{i}.self_attn.k_proj", "blk.{i}.attn_k"),
     "value": ("model.layers.{i}.self_attn.v_proj", "blk.{i}.attn_v"),
+    "query_norm": ("model.layers.{i}.self_attn.q_norm", "blk.{i}.attn_q_norm"),
+    "key_norm": ("model.layers.{i}.self_attn.k_norm", "blk.{i}.attn_k_norm"),
     "attention_output": ("model.layers.{i}.self_attn.o_proj", "blk.{i}.attn_output"),
     "mlp_norm": ("model.layers.{i}.post_attention_layernorm", "blk.{i}.ffn_norm"),
     "gate": ("model.layers.{i}.mlp.gate_proj", "blk.{i}.ffn_gate"),
@@ -23,14 +26,27 @@ DENSE_TENSORS: Mapping[str, tuple[str, str]] = {
     "final_norm": ("model.norm", "output_norm"),
     "head": ("lm_head", "output"),
 }
+# Families with norms after attention and MLP call the norm before the MLP differently.
+POST_NORMS: Mapping[str, tuple[str, str]] = {
+    "attention_post_norm": ("model.layers.{i}.post_attention_layernorm", "blk.{i}.post_attention_norm"),
+    "mlp_norm": ("model.layers.{i}.pre_feedforward_layernorm", "blk.{i}.ffn_norm"),
+    "mlp_post_norm": ("model.layers.{i}.post_feedforward_layernorm", "blk.{i}.post_ffw_norm"),
+}
+# {e} is the expert; GGUF files stack the experts of a layer in one tensor.
+EXPERT_TENSORS: Mapping[str, tuple[str, str]] = {
+    "router": ("model.layers.{i}.mlp.gate", "blk.{i}.ffn_gate_inp"),
+    "expert_gate": ("model.layers.{i}.mlp.experts.{e}.gate_proj", "blk.{i}.ffn_gate_exps"),
+    "expert_up": ("model.layers.{i}.mlp.experts.{e}.up_proj", "blk.{i}.ffn_up_exps"),
+    "expert_down": ("model.layers.{i}.mlp.experts.{e}.down_proj", "blk.{i}.ffn_down_exps"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    gguf_name: str
+    name: str
     class_name: str  # in config.json's "architectures"
-    config_from_json: Callable[[dict[str, Any]], DecoderConfig]
-    config_from_gguf: Callable[[Mapping[str, Any]], DecoderConfig]
-    tensors: Mapping[str, tuple[str, str]]
+    gguf_name: str | None  # in "general.architecture"; None: such files go by another family's name
+    config: Callable[[Fields], DecoderConfig]
+    tensors: Mapping[str, tuple[str, str]] = field(default_factory=lambda: TENSORS)
     # llama.cpp's converter interleaves the two rotary halves of query and key rows for some families.
     gguf_interleaves_rotary: bool = False

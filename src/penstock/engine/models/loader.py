@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from penstock.engine.kernels.activation import ACTIVATIONS
 from penstock.engine.kernels.linear import Linear
-from penstock.engine.layers.rotary import Rotary
-from penstock.engine.models.config import DecoderConfig
+from penstock.engine.layers.experts import Experts
+from penstock.engine.layers.mlp import GatedMLP
+from penstock.engine.layers.norm import HeadNorm, Norm, ProjectionNorm
+from penstock.engine.layers.rotary import Rope, Rotary
+from penstock.engine.models import layout
+from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.decoder import Decoder, DecoderLayer
+from penstock.engine.models.layout import Layout, Matrix
 from penstock.engine.models.weights import Weights, open_weights
 from penstock.errors import ConfigError, ModelError
 
+logger = logging.getLogger("penstock.engine")
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+NAMED = 8  # tensors that an error names of each kind; the others are counted
 
 
 def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
@@ -29,75 +39,154 @@ def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.
 def load_decoder(path: str | Path, device: torch.device, dtype: str) -> tuple[Decoder, str]:
     """The decoder, and how its weights were stored."""
     weights = open_weights(path)
-    config = weights.config
-    fill = _Filler(weights, device, choose_dtype(dtype, weights.dtype, device))
-    embedding = fill.stack(["embedding"], [config.vocab_size], config.hidden_size)
-    head = embedding if weights.tied else fill.stack(["head"], [config.vocab_size], config.hidden_size)
-    layers = [_load_layer(fill, config, index) for index in range(config.num_layers)]
-    factors = weights.rope_factors()
-    if factors is not None and factors.shape != (config.head_dim // 2,):
+    # Before anything is allocated: the description may ask for more than any machine has.
+    check_tensors(weights)
+    loader = _Loader(weights, device, choose_dtype(dtype, weights.dtype, device))
+    return loader.decoder(), weights.quantization
+
+
+def check_tensors(weights: Weights) -> None:
+    """Raise ModelError unless the file has exactly the tensors that its description asks for."""
+    missing: list[str] = []
+    misshapen: list[str] = []
+    places: set[str] = set()
+    experts = weights.config.experts
+    for tensor, shape in Layout(weights.config, weights.architecture.tensors).tensors():
+        place = weights.place(tensor)
+        if place.stored in places:
+            continue  # another expert of the same stack
+        places.add(place.stored)
+        wanted = shape if place.index is None or experts is None else (experts.count, *shape)
+        found = weights.shape(place.stored)
+        if found is None:
+            missing.append(repr(place.stored))
+        elif found != wanted:
+            misshapen.append(f"{place.stored!r} has {list(found)} instead of {list(wanted)}")
+    if weights.config.tied_embeddings:
+        places.add(weights.place(layout.Tensor("head")).stored)  # a second copy, see `_Loader.head`
+    # They would change the answers of the model they belong to.
+    extra = [repr(name) for name in sorted(set(weights.names()) - places)]
+    kinds = {"It lacks": missing, "Of another shape:": misshapen, "It has no place for": extra}
+    problems = [f"{kind} {_some(names)}." for kind, names in kinds.items() if names]
+    if problems:
         raise ModelError(
-            f"The file's rope factors have shape {tuple(factors.shape)}, not ({config.head_dim // 2},)."
+            f"{weights.path} does not hold the {weights.architecture.name} that it describes. "
+            + " ".join(problems)
         )
-    rotary = Rotary(config.head_dim, config.rope_theta, config.rope_scaling, factors, device)
-    decoder = Decoder(config, embedding, layers, fill.vector("final_norm"), Linear(head), rotary)
-    unread = weights.unread()
-    if unread:
-        # They would change the answers of the model they belong to.
-        raise ModelError(
-            f"{path} holds {len(unread)} tensors that a {config.architecture} so described has no place for, "
-            f"first {unread[0]!r}."
-        )
-    return decoder, weights.quantization
 
 
-def _load_layer(fill: _Filler, config: DecoderConfig, index: int) -> DecoderLayer:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention, mlp = config.attention_bias, config.mlp_bias
-    return DecoderLayer(
-        attention_norm=fill.vector("attention_norm", index),
-        qkv=fill.linear(["query", "key", "value"], [query, key, key], hidden, index, bias=attention),
-        attention_output=fill.linear(["attention_output"], [hidden], query, index, bias=attention),
-        mlp_norm=fill.vector("mlp_norm", index),
-        gate_up=fill.linear(["gate", "up"], [inner, inner], hidden, index, bias=mlp),
-        down=fill.linear(["down"], [hidden], inner, index, bias=mlp),
-    )
+def _some(names: list[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-class _Filler:
+class _Loader:
     """Reads tensors straight into their final place, fused where the decoder wants them fused."""
 
     def __init__(self, weights: Weights, device: torch.device, dtype: torch.dtype) -> None:
         self._weights = weights
+        self._config = weights.config
+        self._layout = Layout(weights.config, weights.architecture.tensors)
         self._device = device
         self._dtype = dtype
 
-    def stack(self, names: list[str], rows: list[int], columns: int, layer: int | None = None) -> Tensor:
-        # Before anything is allocated: the configuration may ask for more than any machine has.
-        for name, count in zip(names, rows, strict=True):
-            self._check(name, layer, (count, columns))
-        target = torch.empty((sum(rows), columns), dtype=self._dtype, device=self._device)
-        for name, part in zip(names, target.split(rows), strict=True):
-            part.copy_(self._weights.read(name, layer))
+    def decoder(self) -> Decoder:
+        ropes = {layer.rope for layer in self._config.layers if layer.rope is not None}
+        rotaries = {rope: Rotary(rope, self._device) for rope in ropes}
+        embedding = self._stack(self._layout.embedding)
+        return Decoder(
+            self._config,
+            embedding,
+            [self._layer(index, layer, rotaries) for index, layer in enumerate(self._config.layers)],
+            self._norm("final_norm"),
+            Linear(self._head(embedding)),
+            list(rotaries.values()),
+        )
+
+    def _head(self, embedding: Tensor) -> Tensor:
+        if not self._config.tied_embeddings:
+            return self._stack(self._layout.head)
+        head = layout.Tensor("head")
+        stored = self._weights.place(head).stored
+        if self._weights.shape(stored) is not None:
+            copy = self._weights.read(head)
+            if copy.shape != embedding.shape or not torch.equal(copy.to(embedding), embedding):
+                logger.warning(
+                    "%s says that its embedding is its output matrix too, but holds another one, %r; "
+                    "it is not used. If it should be, set tie_word_embeddings to false in config.json.",
+                    self._weights.path,
+                    stored,
+                )
+        return embedding
+
+    def _layer(self, index: int, layer: LayerConfig, rotaries: dict[Rope, Rotary]) -> DecoderLayer:
+        names = self._layout.norms(layer)
+        norms = {
+            name: self._norm(name, index)
+            for name in ("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm")
+            if name in names
+        }
+        return DecoderLayer(
+            **norms,
+            qkv=self._linear(self._layout.qkv, index),
+            query_key_norm=self._query_key_norm(index),
+            attention_output=self._linear(self._layout.attention_output, index),
+            mlp=self._experts(index) if layer.experts else self._mlp(index),
+            rotary=None if layer.rope is None else rotaries[layer.rope],
+            window=layer.window,
+        )
+
+    def _query_key_norm(self, index: int) -> HeadNorm | ProjectionNorm | None:
+        config = self._config
+        if config.query_key_norm is None:
+            return None
+        query, key = self._vector("query_norm", index), self._vector("key_norm", index)
+        if config.query_key_norm == "head":
+            return HeadNorm(query, key, config.num_heads, config.num_kv_heads, config.norm_eps)
+        return ProjectionNorm(query, key, config.num_heads, config.norm_eps)
+
+    def _mlp(self, index: int) -> GatedMLP:
+        gate_up, down = self._layout.gate_up, self._layout.down
+        return self._gated(gate_up, down, index, None)
+
+    def _experts(self, index: int) -> Experts:
+        config = self._config.experts
+        assert config is not None
+        gate_up, down = self._layout.expert_gate_up, self._layout.expert_down
+        return Experts(
+            self._linear(self._layout.router, index),
+            [self._gated(gate_up, down, index, expert) for expert in range(config.count)],
+            config.per_token,
+            normalized=config.normalized,
+        )
+
+    def _gated(self, gate_up: Matrix, down: Matrix, index: int, expert: int | None) -> GatedMLP:
+        return GatedMLP(
+            self._linear(gate_up, index, expert),
+            self._linear(down, index, expert),
+            ACTIVATIONS[self._config.activation],
+        )
+
+    def _stack(self, matrix: Matrix, layer: int | None = None, expert: int | None = None) -> Tensor:
+        shape = (sum(matrix.rows), matrix.columns)
+        target = torch.empty(shape, dtype=self._dtype, device=self._device)
+        for name, part in zip(matrix.names, target.split(matrix.rows), strict=True):
+            part.copy_(self._weights.read(layout.Tensor(name, layer, expert)))
         return target
 
-    def linear(self, names: list[str], rows: list[int], columns: int, layer: int, *, bias: bool) -> Linear:
-        weight = self.stack(names, rows, columns, layer)
-        if not bias:
+    def _linear(self, matrix: Matrix, layer: int, expert: int | None = None) -> Linear:
+        weight = self._stack(matrix, layer, expert)
+        if not matrix.bias:
             return Linear(weight)
-        parts = []
-        for name, count in zip(names, rows, strict=True):
-            self._check(name, layer, (count,), bias=True)
-            parts.append(self._weights.read(name, layer, bias=True))
-        return Linear(weight, torch.cat(parts).to(self._device, self._dtype))
+        biases = [self._weights.read(layout.Tensor(name, layer, expert, bias=True)) for name in matrix.names]
+        return Linear(weight, torch.cat(biases).to(self._device, self._dtype))
 
-    def vector(self, name: str, layer: int | None = None) -> Tensor:
-        self._check(name, layer, (self._weights.config.hidden_size,))
-        return self._weights.read(name, layer).to(self._device, self._dtype)
+    def _norm(self, name: str, layer: int | None = None) -> Norm:
+        return Norm(self._vector(name, layer), self._config.norm_eps)
 
-    def _check(self, name: str, layer: int | None, wanted: tuple[int, ...], *, bias: bool = False) -> None:
-        shape = self._weights.shape(name, layer, bias=bias)
-        if shape != wanted:
-            where = "" if layer is None else f" of layer {layer}"
-            raise ModelError(f"The {name}{where} has shape {shape}, but the configuration asks for {wanted}.")
+    def _vector(self, name: str, layer: int | None) -> Tensor:
+        vector = self._weights.read(layout.Tensor(name, layer))
+        if self._config.norm_weights_from_one:
+            # Kept in float32: near one, half precision would lose most of the difference.
+            return (vector.float() + 1.0).to(self._device)
+        return vector.to(self._device, self._dtype)

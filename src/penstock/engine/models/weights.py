@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from penstock.engine.models.architecture import Architecture
 from penstock.engine.models.config import DecoderConfig
+from penstock.engine.models.fields import Fields
+from penstock.engine.models.gguf_fields import ROPE_FACTORS, gguf_fields
+from penstock.engine.models.layout import Tensor
 from penstock.engine.models.registry import by_class_names, by_gguf_name
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
-from penstock.hub.safetensors import SafetensorsFolder, TensorEntry
+from penstock.hub.safetensors import SafetensorsFolder
 
-ROPE_FACTORS = "rope_freqs.weight"
 _TORCH_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
-class Weights(Protocol):
-    """A model's tensors under Penstock's names (`DENSE_TENSORS`)."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: a stored tensor, or one of several stacked in it."""
 
+    stored: str
+    index: int | None = None
+
+
+class Weights(Protocol):
+    """A model's tensors under Penstock's names."""
+
+    path: Path
     architecture: Architecture
     config: DecoderConfig
     quantization: str  # how most of the weights are stored; "none" for floating point
     dtype: torch.dtype  # the floating-point type of the file
 
-    @property
-    def tied(self) -> bool:
-        """Whether the embedding is the output matrix too."""
+    def place(self, tensor: Tensor) -> Place:
+        """Where the tensor lies, or would lie if the file had it."""
 
-    def shape(self, name: str, layer: int | None = None, *, bias: bool = False) -> tuple[int, ...]:
-        """From the file's header; ModelError if there is no such tensor."""
+    def shape(self, stored: str) -> tuple[int, ...] | None:
+        """From the file's header; None if there is no such tensor."""
 
-    def read(self, name: str, layer: int | None = None, *, bias: bool = False) -> Tensor:
+    def read(self, tensor: Tensor) -> torch.Tensor:
         """The tensor on the CPU, in a floating-point type, query and key rows in half-split order."""
 
-    def rope_factors(self) -> Tensor | None:
-        """Divisors of the rotary frequencies, where the file carries them."""
-
-    def unread(self) -> list[str]:
-        """The file's own names of tensors that nobody asked for."""
+    def names(self) -> Collection[str]:
+        """Of all stored tensors that mean something to the model."""
 
 
 def open_weights(path: str | Path) -> Weights:
@@ -55,8 +62,8 @@ class SafetensorsWeights:
     quantization = "none"
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._folder = SafetensorsFolder(path)
-        self._asked: set[str] = set()
         config = self._folder.config
         quantized = config.get("quantization_config")
         if quantized:
@@ -68,12 +75,8 @@ class SafetensorsWeights:
                 f"{path} names its architectures as {classes!r}; expected a list of class names."
             )
         self.architecture = by_class_names(classes)
-        self.config = _read_config(self.architecture.config_from_json, config, path)
+        self.config = _read_config(self.architecture, Fields(config), path)
         self.dtype = self._stored_dtype()
-
-    @property
-    def tied(self) -> bool:
-        return self.config.tied_embeddings
 
     def _stored_dtype(self) -> torch.dtype:
         kinds = Counter(entry.dtype for entry in self._folder.tensors.values())
@@ -82,110 +85,88 @@ class SafetensorsWeights:
             raise ModelError(
                 f"{self._folder.path} stores tensors as {', '.join(unknown)}, which is not supported."
             )
-        return _TORCH_DTYPES[kinds.most_common(1)[0][0]]
+        return _TORCH_DTYPES[kinds.most_common(1)[0][0]] if kinds else torch.float32
 
-    def _name(self, name: str, layer: int | None, bias: bool) -> str:
-        return self.architecture.tensors[name][0].format(i=layer) + (".bias" if bias else ".weight")
+    def place(self, tensor: Tensor) -> Place:
+        name = self.architecture.tensors[tensor.name][0].format(i=tensor.layer, e=tensor.expert)
+        return Place(name + (".bias" if tensor.bias else ".weight"))
 
-    def _entry(self, name: str) -> TensorEntry:
-        entry = self._folder.tensors.get(name)
-        if entry is None:
-            raise ModelError(f"{self._folder.path} has no tensor {name!r}.")
-        return entry
+    def shape(self, stored: str) -> tuple[int, ...] | None:
+        entry = self._folder.tensors.get(stored)
+        return None if entry is None else entry.shape
 
-    def shape(self, name: str, layer: int | None = None, *, bias: bool = False) -> tuple[int, ...]:
-        return self._entry(self._name(name, layer, bias)).shape
-
-    def read(self, name: str, layer: int | None = None, *, bias: bool = False) -> Tensor:
+    def read(self, tensor: Tensor) -> torch.Tensor:
         from safetensors import safe_open
 
-        stored = self._name(name, layer, bias)
-        entry = self._entry(stored)
-        self._asked.add(stored)
-        with safe_open(entry.file, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(stored)
-        return tensor
+        stored = self.place(tensor).stored
+        with safe_open(self._folder.tensors[stored].file, framework="pt") as file:
+            found: torch.Tensor = file.get_tensor(stored)
+        return found
 
-    def rope_factors(self) -> Tensor | None:
-        return None
-
-    def unread(self) -> list[str]:
-        # Old files carry the rotary frequencies, and tied models their output matrix a second time.
-        spare = {self._name("head", None, False)} if self.tied else set()
-        extra = self._folder.tensors.keys() - self._asked - spare
-        return sorted(name for name in extra if not name.endswith("rotary_emb.inv_freq"))
+    def names(self) -> Collection[str]:
+        # Old files carry the rotary frequencies.
+        return [name for name in self._folder.tensors if not name.endswith("rotary_emb.inv_freq")]
 
 
 class GGUFWeights:
     dtype = torch.float32
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = GGUFFile(path)
         name = self._file.get("general.architecture")
         if not isinstance(name, str):
             raise ModelError(f"{path} does not say its architecture; it is not a language model's file.")
         self.architecture = by_gguf_name(name)
-        self._asked: set[str] = set()
-        config = _read_config(self.architecture.config_from_gguf, self._file.metadata, path)
-        # The metadata does not say which biases there are.
-        self.config = replace(
-            config,
-            attention_bias=self._name("query", 0, True) in self._file.tensors,
-            mlp_bias=self._name("gate", 0, True) in self._file.tensors,
-        )
+        self.config = _read_config(self.architecture, gguf_fields(self._file, self.architecture), path)
         kinds = Counter({"none": 0})
         for tensor in self._file.tensors.values():
             if tensor.type_name not in ("F32", "F16", "BF16"):
                 kinds[tensor.type_name] += tensor.nbytes
         self.quantization = kinds.most_common(1)[0][0]
 
-    def _name(self, name: str, layer: int | None, bias: bool) -> str:
-        return self.architecture.tensors[name][1].format(i=layer) + (".bias" if bias else ".weight")
+    def place(self, tensor: Tensor) -> Place:
+        name = self.architecture.tensors[tensor.name][1].format(i=tensor.layer)
+        stored = name + (".bias" if tensor.bias else ".weight")
+        if tensor.expert is None:
+            return Place(stored)
+        # The first files of mixtures had a tensor for each expert.
+        alone = stored.replace("_exps", f".{tensor.expert}")
+        return Place(alone) if alone in self._file.tensors else Place(stored, tensor.expert)
 
-    @property
-    def tied(self) -> bool:
-        return self._name("head", None, False) not in self._file.tensors
+    def shape(self, stored: str) -> tuple[int, ...] | None:
+        found = self._file.tensors.get(stored)
+        return None if found is None else found.shape
 
-    def shape(self, name: str, layer: int | None = None, *, bias: bool = False) -> tuple[int, ...]:
-        stored = self._name(name, layer, bias)
-        if stored not in self._file.tensors:
-            raise ModelError(f"{self._file.path} has no tensor {stored!r}.")
-        return self._file.tensors[stored].shape
+    def read(self, tensor: Tensor) -> torch.Tensor:
+        place = self.place(tensor)
+        values = _from_numpy(self._file.dequantize(place.stored, place.index))
+        if self.architecture.gguf_interleaves_rotary and tensor.name in ("query", "key"):
+            values = _split_rotary_halves(values, self.config.head_dim)
+        return values
 
-    def read(self, name: str, layer: int | None = None, *, bias: bool = False) -> Tensor:
-        stored = self._name(name, layer, bias)
-        self._asked.add(stored)
-        tensor = _from_numpy(self._file.dequantize(stored))
-        if self.architecture.gguf_interleaves_rotary and name in ("query", "key"):
-            tensor = _split_rotary_halves(tensor, self.config.head_dim)
-        return tensor
-
-    def rope_factors(self) -> Tensor | None:
-        if ROPE_FACTORS not in self._file.tensors:
-            return None
-        self._asked.add(ROPE_FACTORS)
-        return _from_numpy(self._file.dequantize(ROPE_FACTORS))
-
-    def unread(self) -> list[str]:
-        return sorted(self._file.tensors.keys() - self._asked)
+    def names(self) -> Collection[str]:
+        return [name for name in self._file.tensors if name not in ROPE_FACTORS]
 
 
-def _from_numpy(values: Any) -> Tensor:
+def _from_numpy(values: Any) -> torch.Tensor:
     # F32 tensors are views of the read-only file map, which torch warns about.
     return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
-def _split_rotary_halves(rows: Tensor, head_dim: int) -> Tensor:
+def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
     """From interleaved pairs (x0 y0 x1 y1 ...) to halves (x0 x1 ... y0 y1 ...), head by head."""
     rest = rows.shape[1:]
     return rows.reshape(-1, head_dim // 2, 2, *rest).transpose(1, 2).reshape(-1, *rest)
 
 
-def _read_config(read: Any, raw: Any, path: Path) -> DecoderConfig:
+def _read_config(architecture: Architecture, fields: Fields, path: Path) -> DecoderConfig:
+    """Everything that is wrong with a single field, or else what contradicts what."""
     try:
-        config: DecoderConfig = read(raw)
-    except KeyError as error:
-        raise ModelError(f"{path} does not give {error.args[0]!r}, which its architecture needs.") from None
-    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelError(f"{path} describes a model that makes no sense: {error}.") from None
+        config = architecture.config(fields)
+    except ModelError as error:
+        if not fields.problems:
+            raise ModelError(f"{path} cannot be run as a {architecture.name}. {error}") from None
+    if fields.problems:
+        raise ModelError(f"{path} cannot be run as a {architecture.name}: {'; '.join(fields.problems)}.")
     return config

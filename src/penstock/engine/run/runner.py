@@ -46,7 +46,7 @@ class Runner:
         self, model: Decoder, num_blocks: int, block_size: int, max_running: int, max_model_len: int
     ) -> None:
         config = model.config
-        model.rotary.prepare(max_model_len)
+        model.prepare(max_model_len)
         self._model = model
         self._block_size = block_size
         # One block more than the scheduler knows of: padding is written there.
@@ -165,7 +165,7 @@ class Runner:
             tokens=tokens,
             positions=position_rows,
             places=places,
-            groups=plan_attention(spans, self._cache[0]),
+            groups=plan_attention(spans, self._cache[0], self._model.config.windows),
         )
 
     def _sampled_rows(self, plan: StepPlan) -> Tensor:

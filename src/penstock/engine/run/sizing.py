@@ -63,10 +63,10 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     block_bytes = per_token * config.block_size
     num_blocks = available // block_bytes
     context = config.max_model_len or model.config.context_length
-    if config.max_model_len is not None and config.max_model_len > model.config.context_length:
+    if config.max_model_len is not None and config.max_model_len > model.config.longest_context:
         raise ConfigError(
             f"max_model_len is {config.max_model_len}, but the model's context is "
-            f"{model.config.context_length} tokens."
+            f"{model.config.longest_context} tokens."
         )
     if num_blocks * config.block_size < context:
         if config.max_model_len is not None or num_blocks < 1:

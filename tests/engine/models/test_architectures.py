@@ -1,0 +1,87 @@
+"""Every architecture, with its switches in every position, against transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from penstock.engine.config import EngineConfig
+from penstock.engine.core import EngineCore
+from penstock.engine.models.loader import load_decoder
+from penstock.engine.models.registry import ARCHITECTURES
+from penstock.engine.request import Request, SamplingParams
+from tests.engine.models.families import FAMILIES, TYPICAL, VOCAB, make, prompts_of, reference_logits
+from tests.engine.models.forward import all_logits
+from tests.engine.models.test_llama import DEVICES
+
+VARIANTS = [(family, variant) for family, content in FAMILIES.items() for variant in content.variants]
+CPU = torch.device("cpu")
+
+
+def test_every_architecture_is_tested() -> None:
+    assert {a.class_name for a in ARCHITECTURES} == {family.model for family in FAMILIES.values()}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("family", "variant"), VARIANTS)
+def test_logits_equal_those_of_transformers(family: str, variant: str, device: str, tmp_path: Path) -> None:
+    """In chunks of one, of seven, and whole, all prompts together."""
+    chosen = FAMILIES[family].variants[variant]
+    reference = make(family, variant, tmp_path)
+    model, _ = load_decoder(tmp_path, torch.device(device), "float32")
+    prompts = prompts_of(chosen.lengths)
+    wanted = reference_logits(reference, prompts)
+    assert max(w.std() for w in wanted) > 0.3, "the logits must differ for the comparison to mean something"
+    worst = 0.0
+    for chunk in (1, 7, 300):
+        for got, expected in zip(all_logits(model, prompts, chunk, chosen.positions), wanted, strict=True):
+            worst = max(worst, float((got.cpu() - expected).abs().max()))
+    print(f"DIFFERENCE | {family} | {variant} | {worst:.1e}")
+    assert worst <= FAMILIES[family].tolerance
+
+
+@pytest.mark.parametrize(("family", "variant"), VARIANTS)
+def test_a_row_of_logits_is_bitwise_the_same_alone_and_in_company(
+    family: str, variant: str, tmp_path: Path
+) -> None:
+    chosen = FAMILIES[family].variants[variant]
+    make(family, variant, tmp_path)
+    model, _ = load_decoder(tmp_path, CPU, "auto")
+    longest = max(chosen.lengths)
+    prompts = prompts_of((longest, 3, longest // 2 + 1, longest - 1))
+    together = all_logits(model, prompts, 40, chosen.positions)
+    for prompt, in_company in zip(prompts, together, strict=True):
+        for chunk in (16, 300):
+            # A second prompt, because the runner too sees to it that no step has a single row.
+            alone = all_logits(model, [prompt, prompt[:2]], chunk, chosen.positions)[0]
+            assert torch.equal(alone, in_company), (len(prompt), chunk)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_answers_of_the_engine_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
+    """Prefixes shared and cached, prompts chunked, requests of all lengths mixed. Each token is what
+    transformers finds likeliest after all tokens before it."""
+    reference = make(family, TYPICAL[family], tmp_path)
+    engine = EngineCore(
+        EngineConfig(model=str(tmp_path), kv_cache_memory=1 << 22, max_step_tokens=48, max_running=4)
+    )
+    shared, *others = prompts_of((70, 1, 20, 100, 150, 30))
+    prompts = [*others, *(shared + other for other in others)]
+    answers: dict[str, list[int]] = {}
+    params = SamplingParams(temperature=0.0, max_tokens=12)
+    for number, prompt in enumerate(prompts):
+        engine.submit(Request(id=str(number), prompt=prompt, params=params))
+    while engine.has_work:
+        for event in engine.step():
+            assert event.error is None
+            answers.setdefault(event.request_id, []).extend(event.token_ids)
+    assert engine.stats().prefix_hits > 0
+    assert engine.info.architecture == family
+    assert engine.info.vocab_size == VOCAB
+    for number, prompt in enumerate(prompts):
+        answer = answers[str(number)]
+        assert len(answer) == 12
+        (logits,) = reference_logits(reference, [prompt + answer])
+        assert answer == logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist(), number
