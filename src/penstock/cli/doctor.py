@@ -29,10 +29,13 @@ EPILOG = examples(
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
 _STATUS, _NAME, _MARGIN = 9, 15, 2
 _SIZES_NOTE = (
-    "float32 is what the CPU computes in unless told otherwise, bfloat16 what --dtype bfloat16 asks for. "
     "A GGUF file of 8 or 4 bits takes as much memory as float32: it is expanded when it is loaded. "
     "short: with less context than that."
 )
+_UNLESS_TOLD = {
+    "cpu": "float32 is what the CPU computes in unless told otherwise, as by --dtype bfloat16.",
+    "cuda": "A GPU computes in what the files hold unless told otherwise, as by --dtype bfloat16.",
+}
 _MOST_COLUMNS = 100  # longer lines are harder to read, however wide the terminal is
 
 
@@ -112,7 +115,7 @@ def _show_sizes(console: Console, report: Report, width: int) -> None:
         cells = [f"{gib(fitted.needed):<10}" + fitted.verdict for fitted in known.fits]
         size = f"{known.parameters / 1e9:.1f} B"
         console.print(f"  {size:<8}{known.like:<18}" + "".join(f"{cell:<20}" for cell in cells).rstrip())
-    for line in textwrap.wrap(_SIZES_NOTE, width - _MARGIN):
+    for line in textwrap.wrap(f"{_UNLESS_TOLD[budget.device]} {_SIZES_NOTE}", width - _MARGIN):
         console.print(f"  [dim]{line}[/dim]")
 
 

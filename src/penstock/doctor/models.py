@@ -153,6 +153,8 @@ def _verdict(fitted: Fit, size: ModelSize, budget: Budget) -> str:
 
 
 def _billions(count: int) -> str:
+    if count < 1e6:
+        return f"{count:,}"
     return f"{count / 1e9:.1f} billion" if count >= 0.95e9 else f"{count / 1e6:.0f} million"
 
 
