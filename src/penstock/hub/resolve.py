@@ -11,11 +11,12 @@ from penstock.hub.files import ModelFiles, Progress
 from penstock.hub.local import open_path, refuse_pickle
 
 DEFAULT_NAMES = ("default", "smollm2-135m")
+EMBEDDING_NAMES = ("all-minilm-l6-v2", "minilm")
 _HUB_ID = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*)(?:@(?P<revision>[\w.\-/]+))?(?::(?P<file>[\w.\-/]+))?"
 )
 _CHOICES = (
-    f"Give {' or '.join(repr(name) for name in DEFAULT_NAMES)}, a GGUF file, "
+    f"Give {' or '.join(map(repr, DEFAULT_NAMES))}, {EMBEDDING_NAMES[0]!r} for embeddings, a GGUF file, "
     "a folder with config.json and *.safetensors, or a hub id such as 'org/name' or 'org/name:file.gguf'."
 )
 
@@ -26,6 +27,10 @@ def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
         from penstock.hub.default import fetch_default
 
         return fetch_default(progress)
+    if model.lower() in EMBEDDING_NAMES:
+        from penstock.hub.embedding import fetch_embedding
+
+        return fetch_embedding(progress)
     path = _path(model)
     if path is not None and os.path.exists(path):  # unlike Path.exists, False for a name too long
         return open_path(path)
