@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.ask import ask_driver, ask_torch
+from penstock.doctor.ask import Opinion, ask_driver, ask_torch
 from tests.engine.tiny import save_tiny_llama
 
 
@@ -18,16 +18,22 @@ def stand_in(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torch_says_what_it_is_and_which_models_the_engine_takes(tmp_path: Path) -> None:
-    good, unknown = tmp_path / "good", tmp_path / "unknown"
+    good, unknown, incomplete = tmp_path / "good", tmp_path / "unknown", tmp_path / "incomplete"
     save_tiny_llama(good)
+    save_tiny_llama(incomplete, tie_word_embeddings=True)
+    (incomplete / "config.json").write_bytes((good / "config.json").read_bytes())
     save_tiny_llama(unknown, architectures=["SomethingForCausalLM"])
-    probe = ask_torch([str(good), str(unknown)])
+    probe = ask_torch([str(good), str(unknown), str(incomplete)])
     assert probe.error is None
     assert probe.torch is not None
     assert probe.torch.version.startswith("2.")
     assert probe.torch.threads >= 1
-    assert probe.refusals[str(good)] is None
-    assert "SomethingForCausalLM" in str(probe.refusals[str(unknown)])
+    assert probe.models[str(good)] == Opinion(
+        task="generate", architecture="llama", kv_per_token=2 * 2 * 2 * 8, context=256
+    )
+    assert "SomethingForCausalLM" in str(probe.models[str(unknown)].refusal)
+    lacking = probe.models[str(incomplete)].refusal
+    assert "'lm_head.weight'" in str(lacking)
 
 
 def test_a_torch_that_cannot_be_imported_is_told_in_its_own_words(
@@ -63,7 +69,7 @@ def test_a_torch_that_talks_is_still_understood(tmp_path: Path, monkeypatch: pyt
 def test_without_torch_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     probe = ask_torch(["x"])
-    assert (probe.torch, probe.error, probe.refusals) == (None, None, {})
+    assert (probe.torch, probe.error, probe.models) == (None, None, {})
 
 
 def test_the_driver_lists_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.doctor.ask import Opinion
+from penstock.doctor.finding import Finding
 from penstock.doctor.fit import Budget
 from penstock.doctor.models import Examined, examine, judge_briefly, judge_fully, read_header
 from penstock.errors import ModelError
@@ -14,6 +16,7 @@ from penstock.hub.files import ModelFiles
 from tests.doctor.machines import GIB
 from tests.engine.tiny import save_tiny_llama
 
+TAKEN = Opinion(task="generate", architecture="llama")
 PLENTY = Budget(device="cpu", total=64 * GIB, available=64 * GIB)
 
 
@@ -22,8 +25,8 @@ def tiny(tmp_path: Path) -> ModelFiles:
     return ModelFiles("tiny", save_tiny_llama(tmp_path / "tiny"), "safetensors")
 
 
-def looked_at(files: ModelFiles, budget: Budget = PLENTY, refusal: str | None = None) -> Examined:
-    return examine("./tiny", files, budget, "auto", refusal)
+def looked_at(files: ModelFiles, budget: Budget = PLENTY, opinion: Opinion | None = TAKEN) -> Examined:
+    return examine("./tiny", files, budget, "auto", opinion)
 
 
 def test_a_gguf_files_header_is_read(default_model: Path) -> None:
@@ -74,7 +77,7 @@ def test_the_dtype_is_chosen_as_the_engine_chooses_it(tmp_path: Path, default_mo
 
 
 def test_a_model_that_fits_comes_with_the_command_that_serves_it(tiny: ModelFiles) -> None:
-    findings = judge_fully(looked_at(tiny), "Model ./tiny", PLENTY, known=True)
+    findings = judge_fully(looked_at(tiny), "Model ./tiny", PLENTY)
     assert [finding.name for finding in findings] == ["architecture", "weights", "KV cache", "verdict"]
     assert {finding.status for finding in findings} == {"ok"}
     assert findings[-1].command == "penstock serve ./tiny"
@@ -82,8 +85,8 @@ def test_a_model_that_fits_comes_with_the_command_that_serves_it(tiny: ModelFile
 
 
 def test_a_model_the_engine_refuses_is_a_problem_in_its_words(tiny: ModelFiles) -> None:
-    model = looked_at(tiny, refusal="It is of no known kind.")
-    findings = judge_fully(model, "Model", PLENTY, known=True)
+    model = looked_at(tiny, opinion=Opinion(refusal="It is of no known kind."))
+    findings = judge_fully(model, "Model", PLENTY)
     assert [f.sentence for f in findings if f.status == "problem"] == ["It is of no known kind."]
     assert "verdict" not in [finding.name for finding in findings]
     assert not model.servable
@@ -91,7 +94,7 @@ def test_a_model_the_engine_refuses_is_a_problem_in_its_words(tiny: ModelFiles) 
 
 
 def test_without_torch_the_size_is_still_told(tiny: ModelFiles) -> None:
-    findings = judge_fully(looked_at(tiny), "Model", PLENTY, known=False)
+    findings = judge_fully(looked_at(tiny, opinion=None), "Model", PLENTY)
     assert findings[0].status == "note"
     assert findings[-1].name == "verdict"
 
@@ -99,7 +102,7 @@ def test_without_torch_the_size_is_still_told(tiny: ModelFiles) -> None:
 def test_a_model_that_does_not_fit_is_a_problem(tiny: ModelFiles) -> None:
     small = Budget(device="cpu", total=GIB, available=GIB // 4)
     model = looked_at(tiny, small)
-    verdict = judge_fully(model, "Model", small, known=True)[-1]
+    verdict = judge_fully(model, "Model", small)[-1]
     assert verdict.status == "problem"
     assert verdict.sentence.startswith("It does not fit: ")
     assert verdict.command is None
@@ -109,7 +112,7 @@ def test_a_model_that_does_not_fit_is_a_problem(tiny: ModelFiles) -> None:
 def test_a_model_that_fits_only_in_half_precision_is_told_so(default_model: Path) -> None:
     files = ModelFiles("x", default_model, "gguf")
     tight = Budget(device="cpu", total=GIB, available=GIB)
-    verdict = judge_fully(examine("default", files, tight, "auto", None), "Model", tight, known=True)[-1]
+    verdict = judge_fully(examine("default", files, tight, "auto", TAKEN), "Model", tight)[-1]
     assert verdict.status == "warning"
     assert "As bfloat16 it fits" in verdict.sentence
     assert verdict.command == "penstock serve default --dtype bfloat16"
@@ -120,4 +123,28 @@ def test_a_header_that_cannot_be_read_is_said_and_not_raised(tiny: ModelFiles) -
     model = looked_at(tiny)
     assert model.header is None
     assert "not valid JSON" in str(model.refusal)
-    assert judge_fully(model, "Model", PLENTY, known=True)[0].status == "problem"
+    assert judge_fully(model, "Model", PLENTY)[0].status == "problem"
+
+
+def test_an_encoder_needs_no_cache_and_is_said_to_give_embeddings(tiny: ModelFiles) -> None:
+    encoder = Opinion(task="embed", architecture="bert", kv_per_token=0, context=128)
+    findings = judge_fully(looked_at(tiny, opinion=encoder), "Model", PLENTY)
+    assert [finding.name for finding in findings] == ["architecture", "weights", "verdict"]
+    assert (
+        findings[0].sentence == "bert, safetensors, F32: one that Penstock runs, and that gives embeddings."
+    )
+    assert findings[-1].sentence.endswith("for texts of up to 128 tokens.")
+
+
+def test_the_engines_numbers_go_before_those_of_the_header(tiny: ModelFiles) -> None:
+    told = Opinion(task="generate", architecture="llama", kv_per_token=7, context=99)
+    header = looked_at(tiny, opinion=told).header
+    assert header is not None
+    assert (header.size.kv_per_token, header.size.context, header.architecture) == (7, 99, "llama")
+
+
+def test_a_model_without_a_tokenizer_has_no_verdict(tiny: ModelFiles) -> None:
+    text = Finding("Model", "tokenizer", "problem", "There is none.")
+    findings = judge_fully(looked_at(tiny), "Model", PLENTY, text)
+    assert findings[-1] == text
+    assert "penstock serve" not in repr(findings)

@@ -32,6 +32,11 @@ def test_a_template_file_is_tried_as_the_server_would(tmp_path: Path, default_mo
     assert judge_text(files, Settings(chat_template=str(tmp_path / "nowhere")), "Model").status == "problem"
 
 
+def test_an_encoder_needs_no_template(default_model: Path) -> None:
+    finding = judge_text(ModelFiles("x", default_model, "gguf"), Settings(), "Model", chats=False)
+    assert (finding.status, finding.sentence) == ("ok", "49,152 tokens.")
+
+
 def test_a_model_without_a_template_still_completes(tmp_path: Path, default_model: Path) -> None:
     from penstock.hub.gguf import GGUFFile
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 PROBE_SECONDS = 30.0  # torch from a cold disk takes ten
 DRIVER_SECONDS = 5.0
@@ -34,6 +34,20 @@ class Gpu:
     capability: str | None = None  # None as long as torch does not see it
 
 
+Task = Literal["generate", "embed", "score"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What the engine makes of a model's headers; with a `refusal`, nothing else is known."""
+
+    refusal: str | None = None
+    task: Task | None = None
+    architecture: str | None = None  # as the engine calls it
+    kv_per_token: int | None = None  # numbers, not bytes
+    context: int | None = None  # tokens
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """What torch said. Without it, `error` says why; None means that it is not installed."""
@@ -42,7 +56,7 @@ class Probe:
     error: str | None = None
     gpus: tuple[Gpu, ...] = ()
     gpu_error: str | None = None
-    refusals: dict[str, str | None] = field(default_factory=dict)  # model path: why not; None is yes
+    models: dict[str, Opinion] = field(default_factory=dict)  # by path
 
 
 def ask_torch(models: Sequence[str] = ()) -> Probe:
@@ -73,7 +87,7 @@ def ask_torch(models: Sequence[str] = ()) -> Probe:
         torch=Torch(**answer["torch"]),
         gpus=tuple(Gpu(**gpu) for gpu in answer["gpus"]),
         gpu_error=answer["gpu_error"],
-        refusals=answer["models"],
+        models={path: Opinion(**opinion) for path, opinion in answer["models"].items()},
     )
 
 

@@ -81,17 +81,21 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
     driver = ask_driver() if not probe.gpus else ()
     budget = _budget(machine, probe, configuration)
     models = {
-        name: examine(name, files, budget, settings.dtype, probe.refusals.get(str(files.path)))
+        name: examine(name, files, budget, settings.dtype, probe.models.get(str(files.path)))
         for name, files in places.items()
     }
-    text = judge_text(places[wanted], settings, f"Model {wanted}") if wanted in places else None
+    text = None
+    if wanted in places:
+        text = judge_text(
+            places[wanted], settings, f"Model {wanted}", chats=models[wanted].task == "generate"
+        )
     others = [entry for name, entry in models.items() if name != wanted]
     findings = [
         *judge_machine(machine, model_is_here=wanted in places),
         *judge_software(probe, look_at_packages(), look_at_compilers(), driver, machine, settings.threads),
         *judge_serving(configuration),
         *(judge_briefly(entry, MODELS, budget) for entry in others),
-        *_judge_wanted(wanted, models.get(wanted), complaint, text, budget, known=probe.torch is not None),
+        *_judge_wanted(wanted, models.get(wanted), complaint, text, budget),
     ]
     return Report(
         findings=tuple(findings),
@@ -154,8 +158,6 @@ def _judge_wanted(
     complaint: str | None,
     text: Finding | None,
     budget: Budget,
-    *,
-    known: bool,
 ) -> list[Finding]:
     section = f"Model {wanted}"
     if complaint is not None:
@@ -169,4 +171,4 @@ def _judge_wanted(
                 sentence += f" It would not fit into the {gib(budget.available)} available."
                 return [Finding(section, "model", "problem", sentence)]
         return [Finding(section, "model", "note", sentence, f"penstock pull {wanted}")]
-    return judge_fully(model, section, budget, text, known=known)
+    return judge_fully(model, section, budget, text)

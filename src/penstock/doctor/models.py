@@ -6,10 +6,11 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.doctor.ask import Opinion, Task
 from penstock.doctor.finding import Finding, Status, gib
 from penstock.doctor.fit import ITEM_BYTES, Budget, Fit, ModelSize, Verdict, fit
 from penstock.errors import ModelError
@@ -18,6 +19,11 @@ from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder
 
 _STATUSES: dict[Verdict, Status] = {"fits": "ok", "short": "note", "no": "warning"}
+_PURPOSES: dict[Task, str] = {
+    "generate": "generates text",
+    "embed": "gives embeddings",
+    "score": "scores pairs of texts",
+}
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
@@ -44,6 +50,7 @@ class Examined:
     name: str  # what to type for it
     path: str
     format: str
+    task: Task | None  # None: the engine could not be asked
     header: ModelHeader | None
     fit: Fit | None
     refusal: str | None
@@ -63,16 +70,37 @@ def read_header(files: ModelFiles) -> ModelHeader:
         raise ModelError(f"{files.path} describes a model that makes no sense: {error}.") from None
 
 
-def examine(name: str, files: ModelFiles, budget: Budget, dtype: str, refusal: str | None) -> Examined:
+def examine(name: str, files: ModelFiles, budget: Budget, dtype: str, opinion: Opinion | None) -> Examined:
+    """`opinion` None: the engine could not be asked. Its numbers go before those of the header."""
     header, fitted = None, None
+    told = opinion or Opinion()
+    refusal = told.refusal
     try:
-        header = read_header(files)
+        header = _corrected(read_header(files), told)
         fitted = fit(header.size, header.dtype(dtype, budget.device), budget)
     except ModelError as error:
         refusal = refusal or str(error)
     return Examined(
-        name=name, path=str(files.path), format=files.format, header=header, fit=fitted, refusal=refusal
+        name=name,
+        path=str(files.path),
+        format=files.format,
+        task=told.task,
+        header=header,
+        fit=fitted,
+        refusal=refusal,
     )
+
+
+def _corrected(header: ModelHeader, told: Opinion) -> ModelHeader:
+    size = header.size
+    if told.kv_per_token is not None:
+        size = replace(
+            size,
+            kv_per_token=told.kv_per_token,
+            context=told.context or size.context,
+            tied=size.tied and told.task == "generate",  # an encoder has no output matrix
+        )
+    return replace(header, architecture=told.architecture or header.architecture, size=size)
 
 
 def judge_briefly(model: Examined, section: str, budget: Budget) -> Finding:
@@ -84,19 +112,15 @@ def judge_briefly(model: Examined, section: str, budget: Budget) -> Finding:
     return Finding(section, model.name, _STATUSES[model.fit.verdict], sentence)
 
 
-def judge_fully(
-    model: Examined, section: str, budget: Budget, text: Finding | None = None, *, known: bool
-) -> list[Finding]:
-    """Everything about the model that was asked for, with what was found about its tokenizer.
-
-    `known`: the engine could be asked about it.
-    """
+def judge_fully(model: Examined, section: str, budget: Budget, text: Finding | None = None) -> list[Finding]:
+    """Everything about the model that was asked for, with what was found about its tokenizer."""
     found = []
     if model.header is not None:
         kind = f"{model.header.architecture}, {model.format}, {model.header.stored}"
-        if known and model.refusal is None:
-            found.append(Finding(section, "architecture", "ok", f"{kind}: one that Penstock runs."))
-        elif not known:
+        if model.task is not None:
+            sentence = f"{kind}: one that Penstock runs, and that {_PURPOSES[model.task]}."
+            found.append(Finding(section, "architecture", "ok", sentence))
+        elif model.refusal is None:
             sentence = f"{kind}. Whether Penstock runs it is not known without torch."
             found.append(Finding(section, "architecture", "note", sentence))
     if model.refusal is not None:
@@ -109,17 +133,22 @@ def judge_fully(
     copied = fitted.weights > size.parameters * ITEM_BYTES[fitted.dtype]
     sentence += ", the token embedding twice." if copied else "."
     found.append(Finding(section, "weights", "ok", sentence))
-    whole = fitted.kv_per_token * size.context
-    sentence = f"{gib(fitted.kv_per_token)} a token, {gib(whole)} for the model's {size.context:,} tokens."
-    if fitted.kv_bytes:
-        room = fitted.kv_bytes // max(1, fitted.kv_per_token)
-        sentence += f" All requests together would share {gib(fitted.kv_bytes)}: {room:,} tokens."
-    found.append(Finding(section, "KV cache", "ok", sentence))
+    if size.kv_per_token:
+        found.append(_cache(size, fitted, section))
     if text is not None:
         found.append(text)
     if model.refusal is None and (text is None or text.status != "problem"):
         found.append(_conclusion(model, section, budget))
     return found
+
+
+def _cache(size: ModelSize, fitted: Fit, section: str) -> Finding:
+    whole = fitted.kv_per_token * size.context
+    sentence = f"{gib(fitted.kv_per_token)} a token, {gib(whole)} for the model's {size.context:,} tokens."
+    if fitted.kv_bytes:
+        room = fitted.kv_bytes // fitted.kv_per_token
+        sentence += f" All requests together would share {gib(fitted.kv_bytes)}: {room:,} tokens."
+    return Finding(section, "KV cache", "ok", sentence)
 
 
 def _conclusion(model: Examined, section: str, budget: Budget) -> Finding:
@@ -145,6 +174,8 @@ def _verdict(fitted: Fit, size: ModelSize, budget: Budget) -> str:
     available = f"{gib(budget.available)} available"
     if fitted.verdict == "no":
         return f"does not fit: {gib(fitted.needed)} for {fitted.stated:,} tokens of context, {available}."
+    if not size.kv_per_token:
+        return f"fits: {gib(fitted.needed)} of the {available}, for texts of up to {fitted.context:,} tokens."
     which = "its whole context of" if fitted.context == size.context else "a context of"
     if fitted.verdict == "short":
         which = "a context shortened to"

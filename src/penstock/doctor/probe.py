@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -61,17 +62,43 @@ def _gpus() -> tuple[list[dict[str, Any]], str | None]:
     return found, None
 
 
-def _model(path: str) -> str | None:
-    """Why the engine would refuse this model; None when it would not."""
+def _model(path: str) -> dict[str, Any]:
+    """What the engine makes of a model before it loads anything, or why it would refuse it."""
     try:
-        from penstock.engine.models.weights import open_weights
-
-        open_weights(path)
+        return _encoder(Path(path)) or _decoder(path)
     except PenstockError as error:
-        return str(error)
+        return {"refusal": str(error)}
     except Exception as error:  # a defect of ours, which the user still should read as one sentence
-        return f"The engine cannot read it: {_sentence(error)}"
-    return None
+        return {"refusal": f"The engine cannot read it: {_sentence(error)}"}
+
+
+def _encoder(path: Path) -> dict[str, Any] | None:
+    from penstock.engine.encode.weights import is_encoder, open_weights
+    from penstock.engine.pooling import longest_input
+
+    if not is_encoder(path):
+        return None
+    config = open_weights(path).config
+    return {
+        "task": "score" if config.scores else "embed",
+        "architecture": config.architecture,
+        "kv_per_token": 0,
+        "context": min(longest_input(path) or config.context_length, config.context_length),
+    }
+
+
+def _decoder(path: str) -> dict[str, Any]:
+    from penstock.engine.models.loader import check_tensors
+    from penstock.engine.models.weights import open_weights
+
+    weights = open_weights(path)
+    check_tensors(weights)
+    return {
+        "task": "generate",
+        "architecture": weights.config.architecture,
+        "kv_per_token": weights.config.kv_bytes_per_token(1),
+        "context": weights.config.context_length,
+    }
 
 
 def _sentence(error: Exception) -> str:

@@ -8,8 +8,8 @@ from penstock.errors import PenstockError
 from penstock.hub.files import ModelFiles
 
 
-def judge_text(files: ModelFiles, settings: Settings, section: str) -> Finding:
-    """Without a tokenizer nothing is served; without a chat template, completions still are."""
+def judge_text(files: ModelFiles, settings: Settings, section: str, *, chats: bool = True) -> Finding:
+    """Without a tokenizer nothing is served; without a chat template, everything but chats is."""
     try:
         from penstock.text.chat import ChatTemplate
         from penstock.text.template_file import read_template
@@ -23,6 +23,8 @@ def judge_text(files: ModelFiles, settings: Settings, section: str) -> Finding:
     except Exception as error:  # a broken package, or a defect of ours: still one sentence
         sentence = f"It cannot be loaded: {type(error).__name__}: {error}."
         return Finding(section, "tokenizer", "problem", sentence)
+    if not chats:
+        return Finding(section, "tokenizer", "ok", f"{tokenizer.vocab_size:,} tokens.")
     if tokenizer.chat_template is None:
         sentence = f"{tokenizer.vocab_size:,} tokens, without a chat template: chat requests will be refused "
         sentence += "until --chat-template names a file with one."
