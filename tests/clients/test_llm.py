@@ -52,9 +52,9 @@ class Llm:
         assert (done.returncode, done.stdout.strip()) == (1, "")
         return done.stderr
 
-    def last_logged(self) -> dict[str, Any]:
-        (entry,) = json.loads(self.said("logs", "--json", "-n", "1"))
-        return dict(entry)
+    def logged(self, count: int) -> list[dict[str, Any]]:
+        """The last entries of its log, oldest first."""
+        return list(json.loads(self.said("logs", "--json", "-n", str(count))))
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +65,17 @@ def llm(server: Server, model_name: str, tmp_path_factory: pytest.TempPathFactor
 def test_a_streamed_answer_is_the_whole_one_and_a_conversation_goes_on_from_it(llm: Llm) -> None:
     streamed = llm.said("-m", "penstock", QUESTION, *GREEDY)
     assert streamed
-    logged = llm.last_logged()
-    assert logged["response"] == streamed
-    assert logged["response_json"]["object"] == "chat.completion.chunk"
-    assert (logged["output_tokens"], logged["input_tokens"]) == (12, 34)
-
     assert llm.said("-m", "penstock", "--no-stream", QUESTION, *GREEDY) == streamed
-    whole = llm.last_logged()
-    assert whole["response_json"]["object"] == "chat.completion"
-    assert (whole["output_tokens"], whole["input_tokens"]) == (12, 34)
+    further = llm.said("-c", "Why?", *GREEDY)
 
-    assert llm.said("-c", "Why?", *GREEDY)
-    further = llm.last_logged()
-    assert further["conversation_id"] == whole["conversation_id"]
-    assert further["input_tokens"] > 34 + 12
+    entries = llm.logged(3)
+    assert [entry["response"] for entry in entries] == [streamed, streamed, further]
+    kinds = [entry["response_json"]["object"] for entry in entries]
+    assert kinds == ["chat.completion.chunk", "chat.completion", "chat.completion.chunk"]
+    assert [entry["output_tokens"] for entry in entries[:2]] == [12, 12]
+    assert entries[0]["input_tokens"] == entries[1]["input_tokens"]
+    assert entries[2]["conversation_id"] == entries[1]["conversation_id"]
+    assert entries[2]["input_tokens"] > entries[1]["input_tokens"] + 12
 
 
 def test_options_and_a_system_prompt_go_through_and_usage_is_shown(llm: Llm) -> None:
