@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli.chat import Conversation
-from penstock.cli.sources import Answer, Messages
+from penstock.cli.sources import Answer, Messages, Thought
 from penstock.engine.request import SamplingParams
 from penstock.errors import ContextLengthError, EngineUnavailableError
 
@@ -57,6 +57,32 @@ def test_an_answer_is_printed_and_remembered(parrot: Parrot, capsys: pytest.Capt
         {"role": "assistant", "content": "one two "},
         {"role": "user", "content": "three"},
     ]
+
+
+class Thinker(Parrot):
+    def stream(self, prompt: str | Messages, params: SamplingParams, answer: Answer) -> Iterator[str]:
+        yield Thought("hm ")
+        yield Thought("hm")
+        yield from super().stream(prompt, params, answer)
+
+
+def test_a_terminal_shows_reasoning_dimmed_above_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    talk = conversation(Thinker())
+    talk.hear("yes")
+    assert capsys.readouterr().out == "\033[2mhm \033[0m\033[2mhm\033[0m\n\nyes \n"
+    assert talk.messages[-1] == {"role": "assistant", "content": "yes "}
+    monkeypatch.setenv("NO_COLOR", "1")
+    talk.hear("yes")
+    assert capsys.readouterr().out == "hm hm\n\nyes \n"
+
+
+def test_a_script_gets_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    conversation(Thinker()).hear("yes")
+    assert capsys.readouterr().out == "yes \n"
 
 
 def test_reset_forgets_all_but_the_instructions(parrot: Parrot) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.cli.app import main
-from penstock.cli.sources import Answer, Remote, open_source
+from penstock.cli.sources import Answer, Remote, Thought, open_source
 from penstock.config import Settings
 from penstock.engine.request import SamplingParams
 from penstock.errors import ConfigError, EngineUnavailableError, InvalidRequestError
@@ -103,6 +103,17 @@ def test_messages_are_streamed_from_chat(url: str, handler: type[Handler]) -> No
     assert (path, body["messages"], body["model"]) == ("/v1/chat/completions", messages, "named")
     assert "authorization" not in headers
     assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_told_from_the_answer(url: str, handler: type[Handler], name: str) -> None:
+    handler.events = [
+        {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+        {"choices": [{"delta": {name: "hm"}}]},
+        {"choices": [{"delta": {"content": "Hi"}}]},
+    ]
+    stream = Remote(url, api_key=None, model="m").stream([], SamplingParams(), Answer())
+    assert [(type(piece), str(piece)) for piece in stream] == [(Thought, "hm"), (str, "Hi")]
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])

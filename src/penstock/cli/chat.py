@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -91,16 +92,20 @@ class Conversation:
         self.messages = [{"role": "system", "content": self._system}] if self._system else []
 
     def _answer(self, question: str) -> None:
-        from penstock.cli.sources import Answer
+        from penstock.cli.sources import Answer, Thought
 
         self.messages.append({"role": "user", "content": question})
         pieces: list[str] = []
+        show = _Printer()
         try:
             with _interruption() as interruption:
                 stream = self._source.stream(self.messages, self._params, Answer())
                 for piece in stream:
-                    pieces.append(piece)
-                    print(piece, end="", flush=True)
+                    if isinstance(piece, Thought):
+                        show.thought(piece)
+                    else:
+                        pieces.append(piece)
+                        show.answer(piece)
                     if interruption.wanted:
                         stream.close()  # type: ignore[attr-defined]
                         break
@@ -118,6 +123,26 @@ class Conversation:
             raise
         print()
         self.messages.append({"role": "assistant", "content": "".join(pieces)})
+
+
+class _Printer:
+    """Prints an answer as it comes. What the model thinks first is dimmed, and only for a reader's eyes."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._dim, self._normal = ("", "") if os.environ.get("NO_COLOR") else ("\033[2m", "\033[0m")
+        self._thinking = False
+
+    def thought(self, text: str) -> None:
+        if self._terminal:
+            self._thinking = True
+            print(f"{self._dim}{text}{self._normal}", end="", flush=True)
+
+    def answer(self, text: str) -> None:
+        if self._thinking and text:
+            self._thinking = False
+            print("\n")
+        print(text, end="", flush=True)
 
 
 class _Interruption:

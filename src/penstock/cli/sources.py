@@ -1,6 +1,7 @@
 """Where answers come from: a model in this process, or any OpenAI-compatible server.
 
-Both give an answer as an iterator of text; letting go of it early stops the work behind it.
+Both give an answer as an iterator of text; letting go of it early stops the work behind it. What a model
+thinks before it answers comes as `Thought`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, Any]]
 CONNECT_SECONDS = 10.0
+
+
+class Thought(str):
+    """A piece of reasoning rather than of the answer."""
 
 
 @dataclass(slots=True)
@@ -84,6 +89,8 @@ class Local:
         for chunk in self._llm.stream(given, params):
             answer.finish_reason = chunk.finish_reason or answer.finish_reason
             answer.completion_tokens += len(chunk.token_ids)
+            if chunk.reasoning:
+                yield Thought(chunk.reasoning)
             yield chunk.text
 
 
@@ -172,8 +179,10 @@ def _texts(event: dict[str, Any], answer: Answer) -> Iterator[str]:
         answer.completion_tokens = usage.get("completion_tokens")
     for choice in event.get("choices") or ():
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
-        text = choice.get("text") or (choice.get("delta") or {}).get("content")
-        if text:
+        delta = choice.get("delta") or {}
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield Thought(thought)
+        if text := choice.get("text") or delta.get("content"):
             yield text
 
 
