@@ -11,7 +11,10 @@ import pytest
 from penstock.protocol import fields
 from penstock.protocol.chat import ChatCompletionRequest
 from penstock.protocol.completion import CompletionRequest
+from penstock.protocol.embeddings import EMBEDDINGS, EmbeddingRequest
 from penstock.protocol.openapi import OPERATIONS
+from penstock.protocol.rerank import RERANK, RerankRequest
+from penstock.protocol.score import SCORE, ScoreRequest
 
 ROOT = Path(__file__).parents[1]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -41,6 +44,22 @@ def test_every_ignored_and_every_refused_field_is_documented_as_such(table: tupl
         where, other = (ignored, refused) if isinstance(field, fields.Ignored) else (refused, ignored)
         assert f"`{field.name}`" in where, field.name
         assert f"`{field.name}`" not in other, field.name
+
+
+@pytest.mark.parametrize(
+    ("struct", "table"),
+    [(EmbeddingRequest, EMBEDDINGS), (RerankRequest, RERANK), (ScoreRequest, SCORE)],
+)
+def test_every_field_of_embeddings_rerank_and_score_is_documented(
+    struct: type[msgspec.Struct], table: tuple[fields.Field, ...]
+) -> None:
+    text = section("Embeddings, rerank and score")
+    rows, _, rest = text.partition("\nIgnored: ")
+    ignored, _, refused = rest.partition("Refused: ")
+    for field in msgspec.structs.fields(struct):
+        assert f"`{field.name}`" in rows, field.name
+    for known in table:
+        assert f"`{known.name}`" in (ignored if isinstance(known, fields.Ignored) else refused), known.name
 
 
 @pytest.mark.parametrize(

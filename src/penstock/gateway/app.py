@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
-from penstock.gateway import endpoints, generate
+from penstock.gateway import embed, endpoints, generate
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.state import Gateway
 from penstock.protocol.errors import HTTPError, failure
@@ -26,6 +26,11 @@ Handler = Callable[[Gateway, Call], Awaitable[None]]
 HANDLERS: dict[str, Handler] = {
     "createChatCompletion": generate.chat_completions,
     "createCompletion": generate.completions,
+    "createEmbedding": embed.embeddings,
+    "rerank": embed.rerank,
+    "rerankShort": embed.rerank,
+    "score": embed.score,
+    "scoreShort": embed.score,
     "listModels": endpoints.list_models,
     "listModelsShort": endpoints.list_models,
     "retrieveModel": endpoints.retrieve_model,
@@ -52,6 +57,8 @@ class Endpoint:
         call: Call = scope["penstock.call"]
         if not self.operation.open:
             call.tenant = self._gateway.keys.check(call.headers.get(b"authorization"))
+        if self.operation.task is not None:
+            self._gateway.model.check_task(self.operation.task)
         await self._handler(self._gateway, call)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -58,17 +59,19 @@ class Banner:
 
     def ready(self, url: str, model: str, info: EngineInfo, *, keys: bool) -> None:
         seconds = time.monotonic() - self._began
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
+        path, body = _example(model, info)
+        made = f"{info.num_blocks} KV blocks of {info.block_size} tokens"
+        if "generate" not in info.tasks:
+            made = f"vectors of {info.embedding_size}" if info.embedding_size else "scores of pairs"
         self._console.print(
             f"[bold]{escape(model)}[/bold] is ready after {seconds:.1f} s: {info.architecture}, "
-            f"{info.dtype} on {info.device}, context {info.max_model_len} tokens, "
-            f"{info.num_blocks} KV blocks of {info.block_size} tokens."
+            f"{info.dtype} on {info.device}, context {info.max_model_len} tokens, {made}."
         )
         self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
         lines = [
-            f"curl {url}/v1/chat/completions",
+            f"curl {url}{path}",
             "-H 'Content-Type: application/json'",
-            f"-d {shlex.quote(body)}",
+            f"-d {shlex.quote(json.dumps(body))}",
         ]
         if keys:
             lines.insert(1, "-H 'Authorization: Bearer YOUR_KEY'")
@@ -84,3 +87,15 @@ class Banner:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def _example(model: str, info: EngineInfo) -> tuple[str, dict[str, Any]]:
+    """A first request, as the model's main task wants it."""
+    if "generate" in info.tasks:
+        return "/v1/chat/completions", {
+            "model": model,
+            "messages": [{"role": "user", "content": "Say hello."}],
+        }
+    if "embed" in info.tasks:
+        return "/v1/embeddings", {"model": model, "input": ["A river.", "A stream."]}
+    return "/v1/rerank", {"model": model, "query": "Where is water?", "documents": ["A river.", "A desert."]}

@@ -41,8 +41,9 @@ def _tokenized(model: ServedModel, body: bytes) -> bytes:
     request = parse_tokenize(body)
     model.check_name(request.model)
     if request.prompt is not None:
-        ids = model.tokenizer.encode(request.prompt, add_bos=request.add_special_tokens)
+        ids = model.encode_prompt(request.prompt, special=request.add_special_tokens)
     else:
+        model.check_task("generate")
         model.check_messages(len(request.messages or ()))
         ids = model.encode_chat(request.template_messages(), request.template_options())
     texts = [model.tokenizer.token_text(token) for token in ids] if request.return_token_strs else None

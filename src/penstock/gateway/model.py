@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from penstock import __version__
-from penstock.engine.config import EngineInfo
-from penstock.errors import ContextLengthError, QueueFullError
+from penstock.engine.config import EngineInfo, Task
+from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.responses import Model
 from penstock.text.chat import ChatTemplate
+from penstock.text.reading import Reader
 from penstock.text.reasoning import find_family
 from penstock.text.tokenizer import Tokenizer
 
@@ -38,6 +39,10 @@ class ServedModel:
         self.names = names
         self.tokenizer = tokenizer
         self.context = info.max_model_len  # tokens
+        self.tasks = info.tasks
+        self.embedding_size = info.embedding_size
+        self.reads_pairs = info.pooling == "score"  # a cross-encoder: two texts in, their score out
+        self.reader = Reader(tokenizer, info.max_model_len)
         # The engine's table decides: a tokenizer may know ids that the model has no row for.
         self.vocab_size = info.vocab_size
         self.created = int(time.time())
@@ -64,14 +69,41 @@ class ServedModel:
             )
         return name
 
+    def check_task(self, task: Task) -> None:
+        """Refuse what this kind of model cannot do, with what it can."""
+        if task in self.tasks:
+            return
+        name = self.names[0]
+        if "generate" in self.tasks:
+            message = f"{name} is a chat model; start it with --pooling mean (or last) to serve embeddings."
+        elif self.reads_pairs:
+            message = (
+                f"{name} is a cross-encoder: it scores pairs of texts (/v1/rerank, /v1/score) and gives "
+            )
+            message += "no embeddings." if task == "embed" else "no text."
+        else:
+            message = (
+                f"{name} is an encoder: it gives embeddings and scores (/v1/embeddings, /v1/rerank, "
+                "/v1/score) and no text."
+            )
+        raise InvalidRequestError(message, param="model", code="unsupported_task")
+
     def describe(self) -> list[Model]:
         return [
-            Model(id=name, created=self.created, max_model_len=self.context, root=self.names[0])
+            Model(
+                id=name,
+                created=self.created,
+                max_model_len=self.context,
+                root=self.names[0],
+                tasks=list(self.tasks),
+            )
             for name in self.names
         ]
 
     def check_characters(self, text: str | list[dict[str, Any]], where: str) -> None:
         """Refuse at once what cannot fit the context however it is tokenized; that may take seconds."""
+        if "generate" not in self.tasks:
+            return  # an encoder's tokenizer may make one token of a word of any length
         characters = _characters(text)
         if characters > self._max_characters:
             raise ContextLengthError(
@@ -88,6 +120,12 @@ class ServedModel:
                 f"{self.context} tokens. Shorten the conversation.",
                 param="messages",
             )
+
+    def encode_prompt(self, text: str, *, special: bool | None = None) -> list[int]:
+        """As the model's main task reads a text; `special` False leaves away what it puts around it."""
+        if "generate" not in self.tasks and special is not False:
+            return self.tokenizer.encode_pair(text)[0]
+        return self.tokenizer.encode(text, add_bos=special)
 
     def encode_chat(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
         return self._template.encode(messages, **options)

@@ -7,10 +7,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.engine.config import Task
 from penstock.protocol import sse
 from penstock.protocol.chat import ChatWire
 from penstock.protocol.completion import CompletionWire
+from penstock.protocol.embeddings import EmbeddingResponse, EmbeddingWire
 from penstock.protocol.errors import ErrorResponse
+from penstock.protocol.rerank import RerankResponse, RerankWire
 from penstock.protocol.responses import (
     ChatChunk,
     ChatCompletion,
@@ -20,6 +23,7 @@ from penstock.protocol.responses import (
     Status,
     Version,
 )
+from penstock.protocol.score import ScoreResponse, ScoreWire
 from penstock.protocol.tokens import DetokenizeRequest, DetokenizeResponse, TokenizeResponse, TokenizeWire
 
 _ERRORS = {
@@ -53,6 +57,7 @@ class Operation:
     chunk: Any = None  # of a stream
     errors: tuple[int, ...] = _GET
     open: bool = False  # answers without an API key
+    task: Task | None = None  # what the model must be able to do
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -61,6 +66,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="post",
         name="createChatCompletion",
         summary="Continue a conversation",
+        task="generate",
         request=ChatWire,
         response=ChatCompletion,
         chunk=ChatChunk,
@@ -71,10 +77,61 @@ OPERATIONS: tuple[Operation, ...] = (
         method="post",
         name="createCompletion",
         summary="Continue text or token ids",
+        task="generate",
         request=CompletionWire,
         response=Completion,
         chunk=Completion,
         errors=_GENERATION,
+    ),
+    Operation(
+        path="/v1/embeddings",
+        method="post",
+        name="createEmbedding",
+        summary="Turn texts or token ids into vectors",
+        request=EmbeddingWire,
+        response=EmbeddingResponse,
+        errors=_GENERATION,
+        task="embed",
+    ),
+    Operation(
+        path="/v1/rerank",
+        method="post",
+        name="rerank",
+        summary="Put documents in order by how well they answer a query",
+        request=RerankWire,
+        response=RerankResponse,
+        errors=_GENERATION,
+        task="score",
+    ),
+    Operation(
+        path="/rerank",
+        method="post",
+        name="rerankShort",
+        summary="The same as /v1/rerank",
+        request=RerankWire,
+        response=RerankResponse,
+        errors=_GENERATION,
+        task="score",
+    ),
+    Operation(
+        path="/v1/score",
+        method="post",
+        name="score",
+        summary="How well texts go together, two by two",
+        request=ScoreWire,
+        response=ScoreResponse,
+        errors=_GENERATION,
+        task="score",
+    ),
+    Operation(
+        path="/score",
+        method="post",
+        name="scoreShort",
+        summary="The same as /v1/score",
+        request=ScoreWire,
+        response=ScoreResponse,
+        errors=_GENERATION,
+        task="score",
     ),
     Operation(
         path="/v1/models",

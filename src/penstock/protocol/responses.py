@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from penstock.engine.config import Task
+
 FinishReason = Literal["stop", "length"]
 StopReason = int | str  # vLLM's extra: the stop token id or the stop string
 
@@ -155,6 +157,7 @@ class Model(msgspec.Struct, kw_only=True):
     root: str
     parent: None = None
     max_model_len: int
+    tasks: list[Task]  # what the model can be asked for
 
 
 class ModelList(msgspec.Struct, kw_only=True):

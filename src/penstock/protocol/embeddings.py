@@ -1,0 +1,110 @@
+"""`/v1/embeddings`, in OpenAI's shape with vLLM's additions."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from penstock.engine.request import MAX_COUNT
+from penstock.engine.vectors import Vector
+from penstock.errors import InvalidRequestError
+from penstock.protocol import fields
+from penstock.protocol.decode import decode, shown
+from penstock.protocol.fields import Field, Refused
+from penstock.protocol.generation import TokenId, limits
+from penstock.protocol.pooled import MAX_TEXTS, POOLED, PooledRequest, PooledUsage, check_count, check_pooled
+
+Input = str | list[int]
+EncodingFormat = Literal["float", "base64"]
+
+EMBEDDINGS: tuple[Field, ...] = (
+    *POOLED,
+    Refused("messages", ([],), "Send input as text."),
+    Refused("embed_dtype", ("float32",), "Vectors are float32."),
+    Refused("endianness", ("native", "little"), "Vectors are little-endian."),
+    Refused("use_activation", (True,), "Use normalize."),
+)
+
+
+class EmbeddingRequest(PooledRequest, kw_only=True, forbid_unknown_fields=True):
+    """Texts or token ids to be turned into vectors."""
+
+    input: Annotated[
+        str | list[str | TokenId | list[TokenId]],
+        Meta(description=f"Text, token ids, or a list of up to {MAX_TEXTS} of one of them."),
+    ]
+    encoding_format: (
+        Annotated[EncodingFormat, Meta(description="Numbers, or little-endian float32 in base64.")] | None
+    ) = None
+    dimensions: (
+        Annotated[int, limits("Keep the first so many numbers.", minimum=1, maximum=MAX_COUNT)] | None
+    ) = None
+    normalize: Annotated[bool, Meta(description="Bring vectors to length 1 (default).")] | None = None
+    add_special_tokens: (
+        Annotated[bool, Meta(description="Put the model's own frame around texts (default).")] | None
+    ) = None
+
+    def inputs(self) -> list[tuple[str, Input]]:
+        """Each text or list of ids, with the name of its place. All are of one kind."""
+        if isinstance(self.input, str):
+            return [("input", self.input)]
+        # One list of ids is a single input, however long it is.
+        if self.input and isinstance(self.input[0], int):
+            _one_kind(self.input)
+            return [("input", cast("list[int]", self.input))]
+        check_count(len(self.input), "input")
+        _one_kind(self.input)
+        return [(f"input[{index}]", cast("Input", entry)) for index, entry in enumerate(self.input)]
+
+
+def _one_kind(entries: list[str | int | list[int]]) -> None:
+    kind = type(entries[0])
+    if len(set(map(type, entries))) > 1:
+        index = next(index for index, entry in enumerate(entries) if type(entry) is not kind)
+        raise InvalidRequestError(
+            f"input mixes kinds: entry {index} is not like the first one. Send text, token ids, "
+            "a list of texts or a list of token id lists.",
+            param=f"input[{index}]",
+        )
+
+
+class Embedding(msgspec.Struct, kw_only=True):
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingResponse(msgspec.Struct, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: PooledUsage
+
+
+EmbeddingWire = fields.with_fields(EmbeddingRequest, EMBEDDINGS)
+_DECODER = msgspec.json.Decoder(EmbeddingWire)
+
+
+def parse_embeddings(body: bytes) -> EmbeddingRequest:
+    """A checked request, or InvalidRequestError. What needs the model (ids, lengths) is checked later."""
+    request = decode(_DECODER, body)
+    fields.refuse(request, EMBEDDINGS)
+    check_pooled(request)
+    return request
+
+
+def check_dimensions(wanted: int | None, size: int) -> None:
+    if wanted is not None and not 1 <= wanted <= size:
+        raise InvalidRequestError(
+            f"dimensions must be between 1 and the model's {size}, got {shown(wanted)}.", param="dimensions"
+        )
+
+
+def written(vector: Vector, encoding_format: EncodingFormat | None) -> list[float] | str:
+    """A vector as it goes over the wire."""
+    if encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return cast("list[float]", vector.tolist())

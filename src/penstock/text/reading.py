@@ -1,0 +1,99 @@
+"""Texts that a model reads as a whole, to make a vector or a score of them: framed, cut, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.errors import ContextLengthError, InvalidRequestError
+from penstock.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One text, or two as a pair, ready for the engine."""
+
+    ids: list[int]
+    segments: list[int]  # empty: all of the first kind
+
+
+class Reader:
+    """Puts a model's own frame around texts and holds them to its context.
+
+    `keep` is how many tokens to cut a text to, -1 for as many as the model reads; None refuses a text that
+    is too long. What is cut off is the end of the text, never the frame.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context: int) -> None:
+        self._tokenizer = tokenizer
+        self._context = context
+
+    def text(self, text: str, where: str, *, framed: bool = True, keep: int | None = None) -> Read:
+        if not text:
+            raise InvalidRequestError(f"{where} is empty; there must be something to read.", param=where)
+        if not framed:
+            ids = self._tokenizer.encode(text, parse_special=False, add_bos=False)
+            return self.token_ids(ids, where, keep=keep)
+        ids, segments = self._tokenizer.encode_pair(text)
+        return self._fitted(ids, segments, where, keep, least=self._frame + 1)
+
+    def pair(self, first: str, second: str, where: tuple[str, str], *, keep: int | None = None) -> Read:
+        """Two texts at once, as a cross-encoder reads them. If they are too long, the second is cut."""
+        for text, name in zip((first, second), where, strict=True):
+            if not text:
+                raise InvalidRequestError(f"{name} is empty; there must be something to read.", param=name)
+        ids, segments = self._tokenizer.encode_pair(first, second)
+        beside = len(self._tokenizer.encode_pair(first)[0])
+        return self._fitted(ids, segments, where[1], keep, least=beside + 2)
+
+    def token_ids(self, ids: Sequence[int], where: str, *, keep: int | None = None) -> Read:
+        """Ids as they were given: whoever sends ids has framed them, or does not want a frame."""
+        if not ids:
+            raise InvalidRequestError(f"{where} has no tokens; there must be something to read.", param=where)
+        limit = self._limit(keep)
+        cut = list(ids[:limit]) if keep is not None else list(ids)
+        self._check_length(len(cut), where)
+        return Read(cut, [])
+
+    @cached_property
+    def _frame(self) -> int:
+        """Tokens of the frame around a text."""
+        return len(self._tokenizer.encode_pair("")[0])
+
+    @cached_property
+    def _behind(self) -> int:
+        """Of these, how many stand behind it."""
+        one, other = (self._tokenizer.encode_pair(text)[0] for text in ("a", "b"))
+        count = 0
+        while count < min(len(one), len(other)) and one[-1 - count] == other[-1 - count]:
+            count += 1
+        return count
+
+    def _fitted(self, ids: list[int], segments: list[int], where: str, keep: int | None, least: int) -> Read:
+        if not ids:
+            raise InvalidRequestError(f"{where} has no tokens; there must be something to read.", param=where)
+        if keep is not None and len(ids) > (limit := self._limit(keep)):
+            if limit < least:
+                raise InvalidRequestError(
+                    f"truncate_prompt_tokens leaves {limit} tokens, but {where} with what must stand around "
+                    f"it needs at least {least}.",
+                    param="truncate_prompt_tokens",
+                )
+            ids, segments = self._cut(ids, limit), self._cut(segments, limit)
+        self._check_length(len(ids), where)
+        return Read(ids, segments if any(segments) else [])
+
+    def _cut(self, values: list[int], limit: int) -> list[int]:
+        return values[: limit - self._behind] + values[len(values) - self._behind :]
+
+    def _limit(self, keep: int | None) -> int:
+        return self._context if keep is None or keep == -1 else min(keep, self._context)
+
+    def _check_length(self, count: int, where: str) -> None:
+        if count > self._context:
+            raise ContextLengthError(
+                f"{where} has {count} tokens, but the model reads at most {self._context}. Shorten it, or "
+                "let truncate_prompt_tokens cut it.",
+                param=where,
+            )
