@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +259,13 @@ def make(family: str, variant: str, path: Path | None = None, **overrides: Any) 
     if path is not None:
         model.save_pretrained(path)
     return model
+
+
+def edit_config(path: Path, **changes: object) -> None:
+    """Change fields of config.json; `...` removes one."""
+    file = path / "config.json"
+    config = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 def prompts_of(lengths: tuple[int, ...]) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,22 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.models.loader import load_decoder
 from penstock.engine.models.registry import ARCHITECTURES
+from penstock.engine.models.weights import open_weights
 from penstock.engine.request import Request, SamplingParams
-from tests.engine.models.families import FAMILIES, TYPICAL, VOCAB, make, prompts_of, reference_logits
+from tests.engine.models.families import (
+    FAMILIES,
+    LONG,
+    TYPICAL,
+    VOCAB,
+    edit_config,
+    make,
+    prompts_of,
+    reference_logits,
+)
 from tests.engine.models.forward import all_logits
 from tests.engine.models.test_llama import DEVICES
+
+transformers = pytest.importorskip("transformers")
 
 VARIANTS = [(family, variant) for family, content in FAMILIES.items() for variant in content.variants]
 CPU = torch.device("cpu")
@@ -40,6 +53,73 @@ def test_logits_equal_those_of_transformers(family: str, variant: str, device: s
             worst = max(worst, float((got.cpu() - expected).abs().max()))
     print(f"DIFFERENCE | {family} | {variant} | {worst:.1e}")
     assert worst <= FAMILIES[family].tolerance
+
+
+# config.json as files from before transformers 5 have it; `...` is a field they lack.
+OLDER: dict[tuple[str, str], dict[str, Any]] = {
+    ("llama", "yarn"): {
+        "rope_parameters": ...,
+        "rope_theta": 10000.0,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        "num_key_value_heads": 2,
+        "head_dim": ...,
+    },
+    ("qwen2", "late windows"): {"layer_types": ..., "rope_parameters": ..., "rope_theta": 10000.0},
+    ("qwen3_moe", "normalized"): {"num_local_experts": ..., "num_experts": 6},
+    ("gemma2", "plain"): {
+        "layer_types": ...,
+        "tie_word_embeddings": ...,
+        "rope_parameters": ...,
+        "rope_theta": 10000.0,
+    },
+    ("gemma3", "five to one"): {
+        "layer_types": ...,
+        "sliding_window_pattern": 6,
+        "rope_parameters": ...,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "rope_scaling": None,
+    },
+    ("gemma3", "scaled rope"): {
+        "rope_parameters": ...,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 5000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    ("phi3", "long rope"): {
+        "rope_parameters": ...,
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "type": "longrope",
+            "short_factor": LONG["short_factor"],
+            "long_factor": LONG["long_factor"],
+        },
+    },
+    ("phi3", "window, part of a head"): {"rope_parameters": ..., "partial_rotary_factor": 0.5},
+    ("smollm3", "every fourth"): {"layer_types": ..., "no_rope_layers": ..., "tie_word_embeddings": ...},
+}
+
+
+@pytest.mark.parametrize(("family", "variant"), OLDER)
+def test_older_files_say_the_same_in_other_words(family: str, variant: str, tmp_path: Path) -> None:
+    chosen = FAMILIES[family].variants[variant]
+    reference = make(family, variant, tmp_path)
+    edit_config(tmp_path, **OLDER[family, variant])
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    prompts = prompts_of(chosen.lengths)
+    model, _ = load_decoder(tmp_path, CPU, "auto")
+    found = all_logits(model, prompts, 64, chosen.positions)
+    for same in (reference, read):
+        for got, expected in zip(found, reference_logits(same, prompts), strict=True):
+            assert (got - expected).abs().max() <= FAMILIES[family].tolerance
+
+
+@pytest.mark.parametrize("name", ["su", "yarn"])
+def test_phi_means_long_rope_by_its_older_names(name: str, tmp_path: Path) -> None:
+    make("phi3", "long rope", tmp_path)
+    wanted = open_weights(tmp_path).config
+    edit_config(tmp_path, rope_parameters={**LONG, "rope_type": name})
+    assert open_weights(tmp_path).config == wanted
 
 
 @pytest.mark.parametrize(("family", "variant"), VARIANTS)

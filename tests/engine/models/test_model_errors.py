@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,12 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.models.loader import load_decoder
 from penstock.errors import ConfigError, ModelError
-from tests.engine.models.families import make
+from tests.engine.models.families import edit_config, make
 from tests.engine.models.forward import all_logits
 from tests.engine.models.test_llama import make_llama, prompts_of
 
 CPU = torch.device("cpu")
 NAN, INF = float("nan"), float("inf")
-
-
-def edit_config(path: Path, **changes: object) -> None:
-    """Change fields of config.json; `...` removes one."""
-    file = path / "config.json"
-    config = {**json.loads(file.read_text()), **changes}
-    file.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 def edit_tensors(path: Path, **changes: torch.Tensor | None) -> None:
