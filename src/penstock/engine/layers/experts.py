@@ -36,11 +36,11 @@ class Experts:
         shares, chosen = torch.softmax(self._router(x).float(), dim=-1).topk(self._per_token, dim=-1)
         if self._normalized:
             shares = shares / shares.sum(dim=-1, keepdim=True)
-        shares = shares.to(x.dtype).flatten()
+        shares = shares.flatten()
         # All (row, expert) pairs in order of expert, then of row.
         order = chosen.flatten().argsort(stable=True)
         counts = torch.bincount(chosen.flatten(), minlength=len(self._experts)).tolist()
-        output = torch.zeros_like(x)
+        output = torch.zeros_like(x, dtype=torch.float32)
         for expert, pairs in zip(self._experts, order.split(counts), strict=True):
             count = pairs.shape[0]
             if not count:
@@ -49,4 +49,4 @@ class Experts:
             lacking = CPU_MIN_ROWS - count
             taken = rows if lacking <= 0 else torch.cat((rows, rows[:1].expand(lacking)))
             output.index_add_(0, rows, expert(x[taken])[:count] * shares[pairs].unsqueeze(1))
-        return output
+        return output.to(x.dtype)
