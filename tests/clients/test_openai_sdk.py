@@ -198,7 +198,26 @@ def test_an_unknown_model_raises_not_found(client: OpenAI) -> None:
 
 def test_an_endpoint_that_is_not_there_raises_not_found(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="x", input="y")
+        client.moderations.create(input="y")
+
+
+def test_a_chat_model_asked_for_embeddings_says_how_to_get_them(client: OpenAI, model_name: str) -> None:
+    with pytest.raises(openai.BadRequestError, match="--pooling"):
+        client.embeddings.create(model=model_name, input="y")
+
+
+def test_embeddings_are_decoded_from_the_format_the_sdk_asks_for(embedder: Server) -> None:
+    texts = ["A cat sits on the mat.", "The stock market fell sharply."]
+    with OpenAI(base_url=f"{embedder.url}/v1", api_key="anything", max_retries=0) as sdk:
+        packed = sdk.embeddings.create(model="all-MiniLM-L6-v2", input=texts)
+        plain = sdk.embeddings.create(model="all-MiniLM-L6-v2", input=texts, encoding_format="float")
+        with pytest.raises(openai.BadRequestError, match="all-MiniLM-L6-v2"):
+            sdk.completions.create(model="all-MiniLM-L6-v2", prompt="x")
+    assert [entry.index for entry in packed.data] == [0, 1]
+    for left, right in zip(packed.data, plain.data, strict=True):
+        assert len(left.embedding) == 384
+        assert left.embedding == pytest.approx(right.embedding, abs=1e-6)
+    assert packed.usage.prompt_tokens == packed.usage.total_tokens > 0
 
 
 def test_the_raw_response_has_the_request_id(client: OpenAI, model_name: str) -> None:
