@@ -137,3 +137,26 @@ def test_a_model_that_is_fetched_by_name_says_how_much_that_is(
     finding = json.loads(capsys.readouterr().out)["findings"][-1]
     assert (finding["status"], finding["command"]) == ("note", f"penstock pull {name}")
     assert size in finding["sentence"]
+
+
+def test_a_narrow_terminal_is_no_obstacle(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # quicker
+    assert run(["doctor"]) == 1
+    assert "processor" in capsys.readouterr().out
+
+
+def test_statuses_are_coloured_on_a_terminal_unless_that_is_not_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # quicker
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert run(["doctor"]) == 1
+    assert "\x1b[32mok" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(["doctor"]) == 1
+    assert "\x1b[3" not in capsys.readouterr().out

@@ -36,6 +36,7 @@ _UNLESS_TOLD = {
     "cpu": "float32 is what the CPU computes in unless told otherwise, as by --dtype bfloat16.",
     "cuda": "A GPU computes in what the files hold unless told otherwise, as by --dtype bfloat16.",
 }
+_LEAST_COLUMNS = 60  # narrower terminals break the lines themselves
 _MOST_COLUMNS = 100  # longer lines are harder to read, however wide the terminal is
 
 
@@ -74,7 +75,7 @@ def _show(report: Report) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    width = min(console.width, _MOST_COLUMNS)
+    width = max(_LEAST_COLUMNS, min(console.width, _MOST_COLUMNS))
     console.print(f"[bold]Penstock {__version__}[/bold]: what this machine can run")
     for section, findings in groupby(report.findings, key=lambda finding: finding.section):
         console.print(f"\n[bold]{escape(section)}[/bold]")
