@@ -24,10 +24,12 @@ serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] 
 
 test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
 	$(PYTHON_BIN) -m penstock pull default
+	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest $(PYTEST)
 
 test-all: lint ## The same, with the slow tests and those against other systems
 	$(PYTHON_BIN) -m penstock pull default
+	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest -m "" $(PYTEST)
 
 lint: $(DEV) ## Style, types and import contracts only

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.opening import open_core
+from penstock.engine.request import Request
+from penstock.engine.vectors import vector
 from penstock.errors import ConfigError, ModelError
 from tests.engine.tiny import save_tiny_llama
 
@@ -55,3 +59,24 @@ def test_pooling_that_a_decoder_cannot_do_is_refused(folder: Path) -> None:
 def test_pooling_must_be_one_of_the_known_kinds() -> None:
     with pytest.raises(ConfigError, match="pooling must be one of auto, none, last, mean, cls, got 'max'"):
         EngineConfig(model="a", pooling="max")
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_decoders_vectors_are_those_of_transformers(folder: Path, pooling: Any) -> None:
+    import torch
+    from transformers import LlamaModel
+
+    reference = LlamaModel.from_pretrained(folder, dtype=torch.float32).eval()
+    core = opened(folder, pooling)
+    texts = {"one": [7], "short": [5, 9, 200], "long": [i % 256 for i in range(3, 190)]}
+    for name, ids in texts.items():
+        core.submit(Request(id=name, prompt=ids, pooling=pooling))
+    events = []
+    while core.has_work:
+        events += core.step()
+    assert {event.request_id for event in events} == set(texts)
+    for event in events:
+        with torch.no_grad():
+            states = reference(torch.tensor([texts[event.request_id]])).last_hidden_state[0]
+        expected = states[-1] if pooling == "last" else states.mean(0)
+        assert np.abs(vector(event.embedding) - expected.numpy()).max() <= 1e-4

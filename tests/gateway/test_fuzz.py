@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from tests.server import Server
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+# What is sent to each path when only one field is made up; the encoder's paths go to an encoder.
+CHAT_BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
+    "/v1/completions": {"prompt": "hi", "max_tokens": 1},
+    "/tokenize": {"prompt": "hi"},
+    "/detokenize": {"tokens": [1]},
+}
+ENCODER_BODIES: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"input": "hi"},
+    "/v1/rerank": {"query": "hi", "documents": ["ho"]},
+    "/v1/score": {"text_1": "hi", "text_2": "ho"},
+}
+BODIES = {**CHAT_BODIES, **ENCODER_BODIES}
 EXPLORE = settings(
     max_examples=100,
     deadline=None,
@@ -52,9 +64,18 @@ def bounded(body: Any) -> Any:
     return body
 
 
+def serving(path: str, request: pytest.FixtureRequest) -> Server:
+    name = "embedding_server" if path in ENCODER_BODIES else "server"
+    server: Server = request.getfixturevalue(name)
+    return server
+
+
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
-@pytest.mark.parametrize("path", PATHS)
-def test_requests_made_from_the_document_never_break_the_server(server: Server, path: str, mode: Any) -> None:
+@pytest.mark.parametrize("path", BODIES)
+def test_requests_made_from_the_document_never_break_the_server(
+    path: str, mode: Any, request: pytest.FixtureRequest
+) -> None:
+    server = serving(path, request)
     schema = schemathesis.openapi.from_dict(json.loads(server.get("/openapi.json").body))
     sent = 0
 
@@ -70,19 +91,17 @@ def test_requests_made_from_the_document_never_break_the_server(server: Server, 
     assert sent > 10
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_any_value_in_any_known_field_never_breaks_the_server(server: Server, path: str) -> None:
+@pytest.mark.parametrize("path", BODIES)
+def test_any_value_in_any_known_field_never_breaks_the_server(
+    path: str, request: pytest.FixtureRequest
+) -> None:
+    server = serving(path, request)
     document = json.loads(server.get("/openapi.json").body)
     reference = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"][
         "$ref"
     ]
     names = sorted(document["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
-    base = {
-        "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
-        "/v1/completions": {"prompt": "hi", "max_tokens": 1},
-        "/tokenize": {"prompt": "hi"},
-        "/detokenize": {"tokens": [1]},
-    }[path]
+    base = BODIES[path]
 
     @given(name=st.sampled_from(names), value=JSON)
     @EXPLORE
