@@ -248,6 +248,7 @@ def make(family: str, variant: str, path: Path | None = None, **overrides: Any) 
     torch.manual_seed(0)
     config = getattr(transformers, chosen.config)(**settings)
     model = getattr(transformers, chosen.model)(config).float().eval()
+    model.set_attn_implementation("eager")  # some versions' faster one leaves soft caps out
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):
@@ -259,6 +260,14 @@ def make(family: str, variant: str, path: Path | None = None, **overrides: Any) 
     if path is not None:
         model.save_pretrained(path)
     return model
+
+
+def read(path: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
+    """transformers' own reading of a file."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path, dtype=dtype, attn_implementation="eager", **options
+    )
+    return model.eval()
 
 
 def edit_config(path: Path, **changes: object) -> None:

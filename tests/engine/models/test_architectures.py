@@ -22,12 +22,11 @@ from tests.engine.models.families import (
     edit_config,
     make,
     prompts_of,
+    read,
     reference_logits,
 )
 from tests.engine.models.forward import all_logits
 from tests.engine.models.test_llama import DEVICES
-
-transformers = pytest.importorskip("transformers")
 
 VARIANTS = [(family, variant) for family, content in FAMILIES.items() for variant in content.variants]
 CPU = torch.device("cpu")
@@ -61,7 +60,7 @@ def test_half_precision_is_as_near_to_float32_as_that_of_transformers(
     family: str, device: str, tmp_path: Path
 ) -> None:
     exact = make(family, TYPICAL[family], tmp_path)
-    rounded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    rounded = read(tmp_path, torch.bfloat16)
     model, _ = load_decoder(tmp_path, torch.device(device), "bfloat16")
     prompts = prompts_of((33, 130))
     wanted = torch.cat(reference_logits(exact, prompts))
@@ -122,11 +121,10 @@ def test_older_files_say_the_same_in_other_words(family: str, variant: str, tmp_
     chosen = FAMILIES[family].variants[variant]
     reference = make(family, variant, tmp_path)
     edit_config(tmp_path, **OLDER[family, variant])
-    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     prompts = prompts_of(chosen.lengths)
     model, _ = load_decoder(tmp_path, CPU, "auto")
     found = all_logits(model, prompts, 64, chosen.positions)
-    for same in (reference, read):
+    for same in (reference, read(tmp_path)):
         for got, expected in zip(found, reference_logits(same, prompts), strict=True):
             assert (got - expected).abs().max() <= FAMILIES[family].tolerance
 

@@ -11,11 +11,10 @@ import torch
 
 from penstock.engine.models.loader import load_decoder
 from penstock.errors import ModelError
-from tests.engine.models.families import FAMILIES, WINDOW, make, prompts_of, reference_logits
+from tests.engine.models.families import FAMILIES, WINDOW, make, prompts_of, read, reference_logits
 from tests.engine.models.forward import all_logits
 
 pytest.importorskip("gguf")
-transformers = pytest.importorskip("transformers")
 
 from tests.engine.models.gguf_files import ARCHITECTURES, write_gguf  # noqa: E402 - needs gguf
 
@@ -73,11 +72,9 @@ def test_logits_equal_those_of_the_model_in_the_file(name: str, tmp_path: Path) 
     print(f"DIFFERENCE | {name} | gguf | {worst:.1e}")
     assert worst <= FAMILIES[family].tolerance
     if name in READ_BY_TRANSFORMERS:
-        read = transformers.AutoModelForCausalLM.from_pretrained(
-            tmp_path, gguf_file=file.name, dtype=torch.float32
-        )
-        assert type(read).__name__ == FAMILIES[family].model
-        assert difference(model, read.eval()) <= FAMILIES[family].tolerance
+        theirs = read(tmp_path, gguf_file=file.name)
+        assert type(theirs).__name__ == FAMILIES[family].model
+        assert difference(model, theirs) <= FAMILIES[family].tolerance
 
 
 def test_experts_stored_one_by_one_are_those_of_the_stack(tmp_path: Path) -> None:
@@ -97,10 +94,7 @@ def test_one_expert_of_a_quantized_stack_is_read_at_a_time(tmp_path: Path) -> No
     file = write_gguf(tmp_path / "model.gguf", "qwen3_moe", reference, kind="Q8_0")
     model, quantization = load_decoder(file, CPU, "auto")
     assert quantization == "Q8_0"
-    read = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path, gguf_file=file.name, dtype=torch.float32
-    )
-    assert difference(model, read.eval()) <= 1e-3
+    assert difference(model, read(tmp_path, gguf_file=file.name)) <= 1e-3
     assert model.weight_bytes > sum(p.nbytes for n, p in reference.named_parameters() if "experts" in n)
 
 
