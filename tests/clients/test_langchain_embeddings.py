@@ -18,10 +18,10 @@ MODEL = "all-MiniLM-L6-v2"
 
 
 @pytest.fixture(scope="module")
-def session(embedder: Server) -> dict[str, Any]:
+def session(embedding_server: Server) -> dict[str, Any]:
     program = environment("langchain-openai") / "python"
     done = subprocess.run(
-        [program, "-W", "error", str(SCRIPT), embedder.url, MODEL],
+        [program, "-W", "error", str(SCRIPT), embedding_server.url, MODEL],
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,9 +56,11 @@ def test_fewer_dimensions_are_the_first_ones_made_length_one(session: dict[str, 
     assert shorter == pytest.approx([number / size for number in whole], abs=1e-6)
 
 
-def test_token_ids_are_embedded_as_they_are(session: dict[str, Any], embedder: Server) -> None:
+def test_token_ids_are_embedded_as_they_are(session: dict[str, Any], embedding_server: Server) -> None:
     ids = [[2000 + byte for byte in text.encode()] for text in ("cat", "dog")]
-    reply = embedder.post("/v1/embeddings", {"model": MODEL, "input": ids, "encoding_format": "float"})
+    reply = embedding_server.post(
+        "/v1/embeddings", {"model": MODEL, "input": ids, "encoding_format": "float"}
+    )
     direct = [entry["embedding"] for entry in reply.json()["data"]]
     for ours, theirs in zip(direct, session["ids"], strict=True):
         assert theirs == pytest.approx(ours, abs=1e-6)

@@ -109,6 +109,56 @@ def test_several_choices(client: OpenAI, model_name: str) -> None:
     assert len({choice.message.content for choice in answer.choices}) > 1
 
 
+def test_what_openai_does_not_know_goes_in_the_extra_body(client: OpenAI, model_name: str) -> None:
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    guided = client.chat.completions.create(
+        model=model_name,
+        messages=messages,  # type: ignore[arg-type]
+        temperature=0,
+        extra_body={"structured_outputs": {"choice": ["Rome", "Paris"]}, "return_token_ids": True},
+    )
+    assert guided.choices[0].message.content == "Paris"
+    assert guided.choices[0].model_extra is not None
+    assert guided.choices[0].model_extra["token_ids"]
+    searched = client.chat.completions.create(
+        model=model_name,
+        messages=messages,  # type: ignore[arg-type]
+        n=2,
+        max_tokens=6,
+        extra_body={"use_beam_search": True, "early_stopping": True},
+    )
+    assert len({choice.message.content for choice in searched.choices}) == 2
+
+
+def test_a_prompt_is_echoed_and_scored(client: OpenAI, model_name: str) -> None:
+    answer = client.completions.create(
+        model=model_name,
+        prompt=PROMPT,
+        echo=True,
+        logprobs=1,
+        max_tokens=0,
+        extra_body={"prompt_logprobs": 1},
+    )
+    [choice] = answer.choices
+    assert choice.text == PROMPT
+    assert choice.logprobs is not None
+    assert choice.logprobs.tokens is not None
+    assert "".join(choice.logprobs.tokens) == PROMPT
+    assert choice.model_extra is not None
+    assert len(choice.model_extra["prompt_logprobs"]) == len(choice.logprobs.tokens)
+
+
+def test_the_best_of_several_completions(client: OpenAI, model_name: str) -> None:
+    answer = client.completions.create(
+        model=model_name, prompt=PROMPT, n=1, best_of=3, max_tokens=4, seed=1, extra_body={"ignore_eos": True}
+    )
+    assert [choice.index for choice in answer.choices] == [0]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 12
+    with pytest.raises(openai.BadRequestError, match="best_of must be n with stream"):
+        client.completions.create(model=model_name, prompt=PROMPT, best_of=3, stream=True)
+
+
 def test_logprobs_of_a_chat(client: OpenAI, model_name: str) -> None:
     answer = client.chat.completions.create(
         model=model_name,
@@ -204,20 +254,6 @@ def test_an_endpoint_that_is_not_there_raises_not_found(client: OpenAI) -> None:
 def test_a_chat_model_asked_for_embeddings_says_how_to_get_them(client: OpenAI, model_name: str) -> None:
     with pytest.raises(openai.BadRequestError, match="--pooling"):
         client.embeddings.create(model=model_name, input="y")
-
-
-def test_embeddings_are_decoded_from_the_format_the_sdk_asks_for(embedder: Server) -> None:
-    texts = ["A cat sits on the mat.", "The stock market fell sharply."]
-    with OpenAI(base_url=f"{embedder.url}/v1", api_key="anything", max_retries=0) as sdk:
-        packed = sdk.embeddings.create(model="all-MiniLM-L6-v2", input=texts)
-        plain = sdk.embeddings.create(model="all-MiniLM-L6-v2", input=texts, encoding_format="float")
-        with pytest.raises(openai.BadRequestError, match="all-MiniLM-L6-v2"):
-            sdk.completions.create(model="all-MiniLM-L6-v2", prompt="x")
-    assert [entry.index for entry in packed.data] == [0, 1]
-    for left, right in zip(packed.data, plain.data, strict=True):
-        assert len(left.embedding) == 384
-        assert left.embedding == pytest.approx(right.embedding, abs=1e-6)
-    assert packed.usage.prompt_tokens == packed.usage.total_tokens > 0
 
 
 def test_the_raw_response_has_the_request_id(client: OpenAI, model_name: str) -> None:
