@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from penstock.engine.beam import BeamSearchParams
 from penstock.engine.request import SamplingParams
 from penstock.errors import ContextLengthError
 from penstock.protocol.chat import ChatCompletionRequest, parse_chat
 from penstock.protocol.completion import CompletionRequest, parse_completion
-from penstock.protocol.generation import check_context
+from penstock.protocol.generation import check_context, truncated
 
 USER = {"role": "user", "content": "hi"}
 
@@ -39,6 +40,7 @@ def test_every_sampling_field_arrives() -> None:
         "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3,
         "logit_bias": {"5": -100, "7": 3.5}, "seed": 2**64 - 1, "stop": ["a", "b"], "stop_token_ids": [3],
         "ignore_eos": True, "include_stop_str_in_output": True, "skip_special_tokens": False,
+        "allowed_token_ids": [1, 2], "bad_words": ["x"], "prompt_logprobs": 3,
     }  # fmt: skip
     expected = {**fields, "logit_bias": {5: -100.0, 7: 3.5}, "stop": ("a", "b"), "stop_token_ids": (3,)}
     assert chat(**fields).sampling() == SamplingParams(**expected)
@@ -70,6 +72,65 @@ def test_max_completion_tokens_wins_over_max_tokens() -> None:
     request = chat(max_tokens=5, max_completion_tokens=7)
     assert request.sampling().max_tokens == 7
     assert request.output_limit == (7, "max_completion_tokens")
+
+
+def test_guided_choices_come_under_two_names() -> None:
+    assert chat(guided_choice=["a", "b"]).sampling().guided_choice == ("a", "b")
+    assert chat(structured_outputs={"choice": ["a", "b"]}).sampling().guided_choice == ("a", "b")
+    assert chat(structured_outputs={}).sampling().guided_choice == ()
+    assert chat(structured_outputs={"json": None, "json_object": False}).sampling().guided_choice == ()
+
+
+def test_a_guided_completion_is_as_long_as_its_choice() -> None:
+    assert completion(guided_choice=["a"]).sampling().max_tokens is None
+    assert completion(guided_choice=["a"], max_tokens=2).sampling().max_tokens == 2
+
+
+def test_an_echo_with_logprobs_scores_the_prompt() -> None:
+    assert completion(echo=True).sampling().prompt_logprobs is None
+    assert completion(echo=True, logprobs=2).sampling().prompt_logprobs == 2
+    assert completion(echo=True, logprobs=2, prompt_logprobs=5).sampling().prompt_logprobs == 5
+    assert completion(echo=True, max_tokens=0).sampling().max_tokens == 0
+
+
+def test_best_of_is_the_number_of_choices_or_of_beams() -> None:
+    assert completion(n=2, best_of=5).sampling().best_of == 5
+    searched = completion(n=2, best_of=5, use_beam_search=True)
+    assert searched.sampling().best_of is None
+    assert searched.beam() == BeamSearchParams(beam_width=5, n=2, max_tokens=16)
+
+
+def test_a_beam_search_has_the_wanted_shape() -> None:
+    assert chat(n=3).beam() is None
+    beam = chat(
+        n=3, use_beam_search=True, length_penalty=-1, early_stopping="never", max_completion_tokens=7,
+        temperature=0, ignore_eos=True, stop_token_ids=[4],
+    ).beam()  # fmt: skip
+    assert beam == BeamSearchParams(
+        beam_width=3, n=3, max_tokens=7, length_penalty=-1.0, early_stopping="never", ignore_eos=True,
+        stop_token_ids=(4,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"truncate_prompt_tokens": 2}, [4, 5]),
+        ({"truncate_prompt_tokens": 2, "truncation_side": "left"}, [4, 5]),
+        ({"truncate_prompt_tokens": 2, "truncation_side": "right"}, [1, 2]),
+        ({"truncate_prompt_tokens": 9}, [1, 2, 3, 4, 5]),
+        ({"truncate_prompt_tokens": -1}, [2, 3, 4, 5]),
+        ({"truncation_side": "right"}, [1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_longer_prompt_is_cut(fields: dict[str, Any], expected: list[int]) -> None:
+    """In a context of 7, of which the answer is to have 3."""
+    assert truncated([1, 2, 3, 4, 5], chat(**fields), 7, 3) == expected
+
+
+def test_a_prompt_is_cut_to_leave_room_for_one_token_at_least() -> None:
+    assert truncated([1, 2, 3, 4, 5], chat(truncate_prompt_tokens=-1), 4, None) == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

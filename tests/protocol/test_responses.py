@@ -143,6 +143,45 @@ def test_a_whole_completion_reads_as_openais() -> None:
     assert logprobs.top_logprobs == [{"b": -0.1, "c": -9.0, "a": -0.5}, {"b": -0.1, "c": -9.0, "d": -0.5}]
 
 
+def test_a_chat_delta_with_reasoning_and_text_is_two_chunks_in_order() -> None:
+    thought, text = events(ChatShape(header()).delta(Delta(0, "yes", [position()], reasoning="hm")))
+    assert thought["choices"][0]["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
+    assert thought["choices"][0]["logprobs"] is None
+    assert text["choices"][0]["delta"] == {"content": "yes"}
+    assert len(text["choices"][0]["logprobs"]["content"]) == 1
+
+
+def test_a_chat_delta_of_reasoning_alone_has_its_logprobs() -> None:
+    [chunk] = events(ChatShape(header()).delta(Delta(0, "", [position()], reasoning="hm")))
+    assert chunk["choices"][0]["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
+    assert len(chunk["choices"][0]["logprobs"]["content"]) == 1
+
+
+def test_tokens_that_are_not_text_yet_are_reported_if_asked_for() -> None:
+    [chunk] = events(ChatShape(header()).delta(Delta(0, "", token_ids=[5])))
+    assert (chunk["choices"][0]["delta"], chunk["choices"][0]["token_ids"]) == ({"content": ""}, [5])
+    [chunk] = events(ChatShape(header()).delta(Delta(0, "", token_ids=[2], finish_reason="stop")))
+    assert (chunk["choices"][0]["delta"], chunk["choices"][0]["token_ids"]) == ({}, [2])
+    [chunk] = events(CompletionShape(header()).delta(Delta(0, "", prompt_token_ids=[1])))
+    assert chunk["choices"][0]["prompt_token_ids"] == [1]
+    opening = events(ChatShape(header()).opening(2, [1, 2]))
+    assert [chunk.get("prompt_token_ids") for chunk in opening] == [[1, 2], None]
+
+
+def test_reasoning_tokens_are_told_of_models_that_reason() -> None:
+    assert "completion_tokens_details" not in json.dumps(_plain(UsageCount().message()))
+    usage = _plain(UsageCount(reasoning=0, completion=3).message())
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_nothing_is_known_of_a_prompts_first_token() -> None:
+    first = Position(ScoredToken("a", b"a", None), (), 0)
+    answers = [Answered(0, "ad", [first, position("d", 1)], "length", None)]
+    logprobs = _plain(CompletionShape(header()).whole(answers))["choices"][0]["logprobs"]
+    assert logprobs["token_logprobs"] == [None, -0.5]
+    assert logprobs["top_logprobs"][0] is None
+
+
 def test_an_impossible_token_has_a_finite_logprob() -> None:
     [chunk] = events(ChatShape(header()).delta(Delta(0, "a", [position(logprob=-math.inf)])))
     assert chunk["choices"][0]["logprobs"]["content"][0]["logprob"] == -9999.0
