@@ -10,12 +10,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.config import EngineConfig
-from penstock.engine.core import EngineCore
+from penstock.engine.opening import Core, open_core
 from penstock.engine.request import EngineStats, Request, SamplingParams, TokenEvent
 from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
 from penstock.hub import resolve
+from penstock.llm.embedding import Embedder
 from penstock.llm.outputs import RequestOutput, StreamChunk
 from penstock.llm.processors import Processors, find_processors
 from penstock.llm.progress import ProgressBar, Stages
@@ -58,7 +62,7 @@ class LLM:
         self.tokenizer = Tokenizer.load(files, chat_template=template)
         self._family = find_family(reasoning_parser, self.tokenizer.chat_template)
         config = EngineConfig(model=str(files.path), **options)
-        self.engine = EngineCore(config)
+        self.engine: Core = open_core(config)
         self._template: ChatTemplate | None = None
         self._serial = itertools.count()
         self._open: dict[str, Gathering] = {}
@@ -168,6 +172,27 @@ class LLM:
             check(running)
         return [running.output() for running in started]
 
+    def embed(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        normalize: bool = True,
+        truncate_prompt_tokens: int | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """A row of numbers for each text or list of token ids, of length 1 unless told otherwise.
+
+        `truncate_prompt_tokens` cuts longer texts, -1 to what the model reads; None refuses them.
+        """
+        return self._embedder().embed(_as_batch(texts), dimensions, normalize, truncate_prompt_tokens)
+
+    def score(
+        self, query: str, documents: str | Sequence[str], *, truncate_prompt_tokens: int | None = None
+    ) -> list[float]:
+        """How well each document goes with the query: by a cross-encoder's head, or by their vectors."""
+        batch = [documents] if isinstance(documents, str) else list(documents)
+        return self._embedder().score(query, batch, truncate_prompt_tokens)
+
     def stats(self) -> EngineStats:
         return self.engine.stats()
 
@@ -183,6 +208,10 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _embedder(self) -> Embedder:
+        # Not kept: it knows our `_run`, and an LLM that knew itself would keep its memory until collected.
+        return Embedder(self.tokenizer, self.engine.info, self._serial, self._run)
 
     def _prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams, processors: Any, **options: Any
