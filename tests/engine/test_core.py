@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from penstock.engine.core import MAX_FAILED_STEPS, EngineCore
 from penstock.engine.request import Request, SamplingParams, TokenEvent
+from penstock.engine.run import sizing
 from penstock.errors import InvalidRequestError, QueueFullError
 from tests.engine.engines import config_of, request_of
 from tests.engine.tiny import save_tiny_llama
@@ -203,3 +204,18 @@ def test_an_extreme_repetition_penalty_is_only_extreme(penalty: float, model: Pa
     assert len(drawn) == 8
     if penalty > 1:
         assert len({1, 2, 3, *drawn}) == 11, "something was repeated"
+
+
+def test_an_engine_starts_no_more_threads_than_a_quota_leaves_cpus_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        monkeypatch.setattr(sizing, "usable_cpus", lambda: 1)
+        sizing.set_threads(None)
+        assert torch.get_num_threads() == 1
+        sizing.set_threads(2)
+        assert torch.get_num_threads() == 2, "who asks for more gets them"
+    finally:
+        torch.set_num_threads(before)

@@ -143,11 +143,11 @@ def _threads(probe: Probe, machine: Machine, threads: int | None) -> list[Findin
     """Threads beyond the CPUs take each other's time; most of all under a container's quota."""
     if probe.torch is None:
         return []
-    chosen, usable = threads or probe.torch.threads, machine.cpus_usable
-    if chosen <= usable:
+    usable = machine.cpus_usable
+    if threads is None or threads <= usable:  # the engine itself starts no more than these
         return []
     some = "1 CPU" if usable == 1 else f"{usable} CPUs"
-    sentence = f"The engine would start {chosen} threads, and this process has {some} for them."
+    sentence = f"The engine would start {threads} threads, and this process has {some} for them."
     return [Finding(SECTION, "threads", "warning", sentence, f"export PENSTOCK_THREADS={usable}")]
 
 

@@ -17,7 +17,7 @@ from penstock.engine.models.loader import load_decoder
 from penstock.engine.pooling import decoder_pooling
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.run.runner import Runner, StepResult
-from penstock.engine.run.sizing import choose_device, size_engine
+from penstock.engine.run.sizing import choose_device, set_threads, size_engine
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.engine.schedule.sequence import Sequence as LiveSequence
@@ -35,8 +35,7 @@ class EngineCore:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         began = time.perf_counter()
         device = choose_device(config.device)
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        set_threads(config.threads)
         pooling = decoder_pooling(config.pooling, Path(config.model))
         model, quantization = load_decoder(config.model, device, config.dtype)
         size = size_engine(config, model)

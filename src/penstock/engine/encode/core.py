@@ -16,7 +16,7 @@ from penstock.engine.encode.queue import EncodeLimits, EncodeQueue
 from penstock.engine.encode.weights import open_weights
 from penstock.engine.pooling import choose_pooling, longest_input
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
-from penstock.engine.run.sizing import choose_device
+from penstock.engine.run.sizing import choose_device, set_threads
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.errors import ConfigError, ContextLengthError, InvalidRequestError
 
@@ -36,8 +36,7 @@ class EncoderCore:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         began = time.perf_counter()
         device = choose_device(config.device)
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        set_threads(config.threads)
         path = Path(config.model)
         weights = open_weights(path)
         pooling = _own_pooling(config, path, scores=weights.config.scores)

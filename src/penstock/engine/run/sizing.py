@@ -19,7 +19,7 @@ from penstock.engine.run.defaults import (
     gpu_kv_bytes,
 )
 from penstock.errors import ConfigError
-from penstock.machine import available_memory
+from penstock.machine import available_memory, usable_cpus
 
 logger = logging.getLogger("penstock.engine")
 
@@ -46,6 +46,14 @@ def choose_device(name: str) -> torch.device:
             "device is cuda, but torch sees no GPU here; use --device cpu or install a CUDA build."
         )
     return device
+
+
+def set_threads(wanted: int | None) -> None:
+    """Give torch as many threads as asked for; otherwise not more than this process has CPUs for.
+
+    torch itself counts the CPUs of the machine, not what a container's quota leaves of them.
+    """
+    torch.set_num_threads(wanted or min(torch.get_num_threads(), usable_cpus()))
 
 
 def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
