@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
