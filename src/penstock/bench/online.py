@@ -40,7 +40,7 @@ async def first_model(url: str, api_key: str | None) -> str:
     """The name of the model that a server lists first."""
     target = Target(url=url, model="", api_key=api_key, timeout=10.0)
     try:
-        async with _session(target) as session, session.get(f"{url}/v1/models") as response:
+        async with open_session(target) as session, session.get(f"{url}/v1/models") as response:
             response.raise_for_status()
             return str((await response.json())["data"][0]["id"])
     except aiohttp.ClientResponseError as error:
@@ -71,14 +71,14 @@ async def run_online(
             timings.append(timing)
             progress(timing.output_tokens)
 
-    async with _session(target) as session:
+    async with open_session(target) as session:
         start = time.perf_counter()
         await asyncio.gather(*(client(session) for _ in range(workload.clients or len(jobs))))
         wall = time.perf_counter() - start
     return summarise(timings, workload=workload.name, mode="online", repeat=repeat, wall=wall)
 
 
-def _session(target: Target) -> aiohttp.ClientSession:
+def open_session(target: Target) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         headers=target.headers,
         timeout=aiohttp.ClientTimeout(total=target.timeout),
