@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tests.protocol.test_bad_requests import (
     CHAT_MISTAKES,
     COMPLETION_MISTAKES,
     SHARED,
+    TOGETHER,
     chat,
     completion,
 )
@@ -38,11 +40,16 @@ def without_model(body: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_known_mistake_is_a_400_that_names_its_field(server: Server) -> None:
     for path, make, mistakes in ((CHAT, chat, CHAT_MISTAKES), (TEXT, completion, COMPLETION_MISTAKES)):
-        cases = [*mistakes, *(({field.partition("[")[0]: value}, field) for field, value in SHARED)]
+        shared = [({re.split(r"[\[.]", field)[0]: value}, field) for field, value in SHARED]
+        cases = [*mistakes, *shared, *TOGETHER]
         for fields, param in cases:
             if fields in ({"prompt": [1000]}, {"prompt": [[1], [1000]]}):
                 continue  # a good id of the real vocabulary
-            if fields in ({"stop_token_ids": [1000]}, {"logit_bias": {"1000": 1}}):
+            if fields in (
+                {"stop_token_ids": [1000]},
+                {"allowed_token_ids": [1000]},
+                {"logit_bias": {"1000": 1}},
+            ):
                 continue
             reply = server.post(path, {**without_model(make()), **fields})
             assert reply.status == 400, (fields, reply.body)

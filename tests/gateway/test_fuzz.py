@@ -34,7 +34,7 @@ EXPLORE = settings(
     suppress_health_check=list(HealthCheck),
 )
 # What the generator makes up may ask for hours of tokens.
-BOUNDS = {"max_tokens": 4, "max_completion_tokens": 4, "n": 1}
+BOUNDS = {"max_tokens": 4, "max_completion_tokens": 4, "n": 1, "best_of": 2}
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
