@@ -141,6 +141,21 @@ def test_prompt_logprobs_of_a_chat_stand_beside_the_choices(server: Server) -> N
     assert "prompt_logprobs" not in ask(server)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_logprobs": 20, "n": 128}, "prompt_logprobs"),
+        ({"logprobs": 20, "echo": True, "n": 128, "max_tokens": 0}, "logprobs"),
+    ],
+)
+def test_more_scores_than_an_answer_can_hold_are_refused(
+    server: Server, fields: dict[str, Any], param: str
+) -> None:
+    reply = server.post(TEXT, {"prompt": [5] * 200, **fields})
+    assert (reply.status, reply.error["param"]) == (400, param)
+    assert "at most 262144" in reply.error["message"]
+
+
 def test_no_alternatives_leave_the_prompts_own_tokens(server: Server) -> None:
     [choice] = complete(server, prompt_logprobs=0, echo=True, logprobs=3)["choices"]
     assert [len(row) for row in choice["prompt_logprobs"][1:]] == [1] * (len(ids_of(server, PARIS)) - 1)

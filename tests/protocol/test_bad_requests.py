@@ -90,9 +90,11 @@ SHARED: list[tuple[str, Any]] = [
     *(("allowed_token_ids", value) for value in (5, "5", [1000], [1] * 65537)),
     *(("allowed_token_ids[0]", value) for value in ([-1], [True], ["1"], [1.0], [HUGE])),
     *(("bad_words", value) for value in ("", [""], "x", 5, ["x" * 4097], ["x"] * 1025, ["ok", ""])),
+    ("bad_words", ["x" * 4096] * 17),
     ("bad_words[0]", [5]),
     *(("guided_choice", value) for value in ([], [""], "x", 5, ["x" * 4097], ["a", "b", "a"])),
     ("guided_choice", [str(number) for number in range(1025)]),
+    ("guided_choice", [str(number) + "x" * 4000 for number in range(17)]),
     ("guided_choice[1]", ["a", None]),
     *(("structured_outputs", value) for value in ("x", 5, [])),
     *(

@@ -121,7 +121,8 @@ class BeamSearch:
             raise InvalidRequestError(
                 f"A beam search of width {params.beam_width} with {len(self._ends)} end tokens must compare "
                 f"{self.num_candidates} continuations of each beam; at most {MAX_LOGPROBS} can be had. "
-                "Ask for fewer beams or stop_token_ids."
+                "Ask for fewer beams or stop_token_ids.",
+                param="stop_token_ids",
             )
 
     @property

@@ -17,7 +17,12 @@ from penstock.protocol.completion import (
     check_total_choices,
     parse_completion,
 )
-from penstock.protocol.generation import GenerationRequest, check_context, truncated
+from penstock.protocol.generation import (
+    GenerationRequest,
+    check_context,
+    check_prompt_scores,
+    truncated,
+)
 from penstock.text.constraints import bad_word_ids, choice_ids
 from penstock.text.reasoning import Reasoning
 
@@ -68,6 +73,8 @@ def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
     options = request.template_options()
     ids = truncated(model.encode_chat(messages, options), request, model.context, limit)
     check_context(len(ids), limit, model.context, prompt="messages", field=field_name)
+    if request.prompt_logprobs is not None:
+        check_prompt_scores(len(ids), request.prompt_logprobs + 1, "prompt_logprobs")
     reasoning = None if params.guided_choice else _reasoning(model, ids, messages, options)
     wants_reasoning = request.include_reasoning is not False
     return _prepared(
@@ -102,6 +109,11 @@ def prepare_completion(model: ServedModel, body: bytes) -> Prepared:
         check_context(len(ids), request.max_tokens, model.context, prompt=where, field="max_tokens")
         check_prompt_ids(ids, model.vocab_size, where)
         prompts.append(Prompt(ids, _echoed(model, request, prompt, ids, whole)))
+    tokens = sum(len(prompt.ids) for prompt in prompts)
+    if request.prompt_logprobs is not None:
+        check_prompt_scores(tokens, (request.prompt_logprobs + 1) * params.n, "prompt_logprobs")
+    if request.echo and request.logprobs is not None:
+        check_prompt_scores(tokens, (request.logprobs + 1) * params.n, "logprobs")
     return _prepared(model, request, params, request.beam, prompts)
 
 

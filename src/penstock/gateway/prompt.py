@@ -39,6 +39,7 @@ class EchoedPrompt:
         # Of a single token nothing is known, and nothing comes.
         self._waits = (echoes_scores or shown.prompt_logprobs is not None) and len(prompt.ids) > 1
         self._held: list[TokenEvent] = []
+        self._positions: list[Position] | None = None
 
     @property
     def text(self) -> str:
@@ -63,10 +64,12 @@ class EchoedPrompt:
         return released
 
     def positions(self) -> list[Position] | None:
-        """The prompt's tokens in front of the answer's."""
-        if not self.echoes or self._shown.logprobs is None:
-            return None
-        return self._scores.prompt_positions(self._prompt.ids, self._found, self.text, self._shown.logprobs)
+        """The prompt's tokens in front of the answer's; the same for all choices."""
+        if self.echoes and self._shown.logprobs is not None and self._positions is None:
+            self._positions = self._scores.prompt_positions(
+                self._prompt.ids, self._found, self.text, self._shown.logprobs
+            )
+        return self._positions
 
     def logprobs(self) -> PromptLogprobs | None:
         if self._shown.prompt_logprobs is None:

@@ -24,6 +24,9 @@ from penstock.protocol.structured import Choices, StructuredOutputs, guided_choi
 
 MAX_LOGPROBS = 20  # alternatives at a position; the engine itself could give more
 MAX_ALLOWED_TOKENS = 65536
+MAX_BAD_CHARACTERS = 65536  # of all bad words together
+# Tokens of prompts with their scored alternatives, in one answer: they come all at once.
+MAX_PROMPT_SCORES = 262144
 MAX_PROMPTS = 256
 # Choices of one HTTP request, over all its prompts: what a full engine queue holds by default.
 MAX_TOTAL_CHOICES = 1024
@@ -227,6 +230,11 @@ def check_common(request: GenerationRequest) -> None:
             f"allowed_token_ids takes at most {MAX_ALLOWED_TOKENS} ids, got {allowed}.",
             param="allowed_token_ids",
         )
+    if (characters := sum(map(len, request.bad_words or ()))) > MAX_BAD_CHARACTERS:
+        raise InvalidRequestError(
+            f"bad_words has {characters} characters together; at most {MAX_BAD_CHARACTERS} are taken.",
+            param="bad_words",
+        )
     if request.prompt_logprobs is not None:
         check_logprobs("prompt_logprobs", request.prompt_logprobs)
         if request.stream:
@@ -267,6 +275,16 @@ def check_logprobs(field: str, value: int) -> None:
     if not 0 <= value <= MAX_LOGPROBS:
         raise InvalidRequestError(
             f"{field} must be between 0 and {MAX_LOGPROBS}, got {shown(value)}.", param=field
+        )
+
+
+def check_prompt_scores(tokens: int, each: int, field: str) -> None:
+    """Refuse an answer with more scores than can be written out at once: `each` for every prompt token."""
+    if tokens * each > MAX_PROMPT_SCORES:
+        raise InvalidRequestError(
+            f"{field} asks for {tokens * each} scores of {tokens} prompt tokens; an answer has at most "
+            f"{MAX_PROMPT_SCORES}. Send fewer or shorter prompts, or ask for fewer alternatives or choices.",
+            param=field,
         )
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 from penstock.engine.request import MAX_GUIDED_CHOICES, MAX_TEXT_CHARACTERS
 from penstock.errors import InvalidRequestError
 
+MAX_CHARACTERS = 65536  # of all choices together
 _OFF = Meta(description="Not supported.", extra_json_schema={"enum": [None, False]})
 
 Choices = Annotated[
@@ -60,6 +61,11 @@ def guided_choice(choices: list[str] | None, structured: StructuredOutputs | Non
     if len(choices) > MAX_GUIDED_CHOICES:
         raise InvalidRequestError(
             f"{where} takes at most {MAX_GUIDED_CHOICES} texts, got {len(choices)}.", param=where
+        )
+    characters = sum(map(len, choices))
+    if characters > MAX_CHARACTERS:
+        raise InvalidRequestError(
+            f"{where} has {characters} characters together; at most {MAX_CHARACTERS} are taken.", param=where
         )
     seen: set[str] = set()
     for number, choice in enumerate(choices):

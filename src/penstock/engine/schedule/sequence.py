@@ -53,7 +53,9 @@ class Sequence:
         if self.request.choices:
             # Without them a choice that begins another could never be given.
             self.ends |= set(self.request.eos_token_ids)
-            self.guide = Guide(self.request.choices, sorted(self.ends))
+            # One tree for all choices of a request: it may be large.
+            shared = None if self.origin is None else self.origin.guide
+            self.guide = shared or Guide(self.request.choices, sorted(self.ends))
 
     @property
     def remaining(self) -> int:
