@@ -77,9 +77,10 @@ def run(engine: EngineCore, requests: list[Request]) -> dict[tuple[str, int], li
     while engine.has_work:
         for event in engine.step():
             assert event.error is None
-            found.setdefault((event.request_id, event.index), []).extend(
-                [*event.prompt_logprobs, *event.token_ids]
-            )
+            # A GPU gives the same tokens, but not the same last bits of their probabilities.
+            exact = engine.info.device == "cpu"
+            read = [entry if exact else entry.top_ids[0] for entry in event.prompt_logprobs]
+            found.setdefault((event.request_id, event.index), []).extend([*read, *event.token_ids])
     engine.check()
     stats = engine.stats()
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
