@@ -26,6 +26,8 @@ _ALLOWED: Final = {
     "messages[].role": "system, developer, user, assistant or tool",
     "messages[].content[].type": "text",
     "messages[].tool_calls[].type": "function",
+    "truncation_side": "left or right",
+    "early_stopping": "true, false or 'never'",
 }
 
 _AT: Final = re.compile(r"(?P<what>.*) - at (?:`key` in )?`\$\.?(?P<path>.*)`", re.DOTALL)

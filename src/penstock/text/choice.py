@@ -9,6 +9,8 @@ from penstock.text.reasoning import Parts, Reasoning, Splitter
 from penstock.text.stream import TextStream
 from penstock.text.tokenizer import Tokenizer
 
+NOTHING = Parts("", "")
+
 
 class Choice:
     """Fed the engine's events until `finish_reason` is set.
@@ -67,43 +69,48 @@ class Choice:
     def take(self, event: TokenEvent) -> Parts:
         """The text that this event adds. Tokens after the end are ignored."""
         if self.finish_reason is not None:
-            return Parts("", "")
-        added: list[Parts] = []
+            return NOTHING
+        thought = text = ""
         for number, token in enumerate(event.token_ids):
             self.token_ids.append(token)
-            scores = event.logprobs[number : number + 1]
-            self.cumulative_logprob += sum(each.chosen for each in scores)
+            if event.logprobs:
+                self.cumulative_logprob += event.logprobs[number].chosen
             last = number == len(event.token_ids) - 1
             if last and token == event.stop_token and not self._shows(token):
                 break
             self.shown_ids.append(token)
-            self.logprobs.extend(scores)
-            added.append(self._part(self._stream.push(token)))
+            if event.logprobs:
+                self.logprobs.append(event.logprobs[number])
+            part = self._part(self._stream.push(token))
+            thought, text = thought + part.reasoning, text + part.text
             if self._stream.stopped is not None:
                 self.finish_reason, self.stop_reason = "stop", self._stream.stopped
-                added.append(self._part("", last=True))
                 break
         if self.finish_reason is None and event.finish_reason is not None:
-            added.append(self._part(self._stream.finish(), last=True))
+            part = self._part(self._stream.finish())
+            thought, text = thought + part.reasoning, text + part.text
             self.finish_reason = event.finish_reason
             if event.stop_token in self._params.stop_token_ids:
                 self.stop_reason = event.stop_token
-        return Parts("".join(part.reasoning for part in added), "".join(part.text for part in added))
+        if self.finish_reason is not None and self._splitter is not None:
+            part = self._kept(self._splitter.finish())
+            thought, text = thought + part.reasoning, text + part.text
+        return Parts(thought, text)
 
-    def _part(self, text: str, last: bool = False) -> Parts:
+    def _part(self, text: str) -> Parts:
         splitter = self._splitter
         if splitter is None:
             return Parts("", text)
         undecided = not splitter.answering
-        parts = [splitter.push(text)]
-        if last:
-            parts.append(splitter.finish())
+        part = splitter.push(text)
         if undecided and splitter.reasoned:
             self.reasoning_tokens = len(self.shown_ids)
-        for part in parts:
-            self._thought.append(part.reasoning)
-            self._answer.append(part.text)
-        return Parts("".join(part.reasoning for part in parts), "".join(part.text for part in parts))
+        return self._kept(part)
+
+    def _kept(self, part: Parts) -> Parts:
+        self._thought.append(part.reasoning)
+        self._answer.append(part.text)
+        return part
 
     def _shows(self, token: int) -> bool:
         """A stop token of the client's own choosing is shown if stops are to be included."""
