@@ -94,7 +94,7 @@ class EngineInfo:
     max_step_tokens: int
     block_size: int
     num_blocks: int
-    weight_bytes: int  # read by every step: all matrices, without the embedding
+    weight_bytes: int  # all matrices but the embedding; a step reads them, but for experts it does not use
     load_seconds: float
     tasks: tuple[Task, ...] = ("generate",)
     pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself

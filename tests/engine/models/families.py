@@ -241,13 +241,17 @@ FAMILIES: dict[str, Family] = {
 TYPICAL = {name: next(iter(family.variants)) for name, family in FAMILIES.items()}
 
 
-def make(family: str, variant: str, path: Path | None = None, **overrides: Any) -> Any:
-    """transformers' own model, with weights that make every part of it matter; saved if a path is given."""
+def make_config(family: str, variant: str, **overrides: Any) -> Any:
     chosen = FAMILIES[family]
     settings = {**SMALL, **chosen.variants[variant].settings, **overrides}
+    return getattr(transformers, chosen.config)(**settings)
+
+
+def make(family: str, variant: str, path: Path | None = None, **overrides: Any) -> Any:
+    """transformers' own model, with weights that make every part of it matter; saved if a path is given."""
     torch.manual_seed(0)
-    config = getattr(transformers, chosen.config)(**settings)
-    model = getattr(transformers, chosen.model)(config).float().eval()
+    config = make_config(family, variant, **overrides)
+    model = getattr(transformers, FAMILIES[family].model)(config).float().eval()
     model.set_attn_implementation("eager")  # some versions' faster one leaves soft caps out
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from safetensors.torch import load_file, save_file
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
+from penstock.engine.layers.rotary import frequencies
+from penstock.engine.models.fields import Fields
 from penstock.engine.models.loader import load_decoder
+from penstock.engine.models.registry import by_class_names
+from penstock.engine.models.weights import read_config
 from penstock.errors import ConfigError, ModelError
-from tests.engine.models.families import edit_config, make
+from tests.engine.models.families import FAMILIES, edit_config, make, make_config
 from tests.engine.models.forward import all_logits
 from tests.engine.models.test_llama import make_llama, prompts_of
 
@@ -253,3 +258,26 @@ def test_more_than_the_context_may_be_asked_for_where_rope_scaling_stretches_it(
     asked = EngineConfig(model=str(tmp_path), kv_cache_memory=1 << 22, max_model_len=513)
     with pytest.raises(ConfigError, match="the model's context is 512 tokens"):
         EngineCore(asked)
+
+
+NONSENSE = [None, True, False, -1, 0, 1, 3, 10**18, 10**400, 0.5, 1e-300, 1e308, -0.0, NAN, INF, "x", "",
+            [], {}, [None], [1, "a"], {"rope_type": "yarn"}, {"full_attention": 3}]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_nonsense_in_a_description_does_more_than_raise_a_model_error(family: str) -> None:
+    """Every field, replaced by every kind of nonsense: a model that can be prepared, or a sentence."""
+    accepted = 0
+    for variant in FAMILIES[family].variants:
+        described = json.loads(make_config(family, variant).to_json_string())
+        architecture = by_class_names([FAMILIES[family].model])
+        for name in described:
+            for value in NONSENSE:
+                try:
+                    config = read_config(architecture, Fields({**described, name: value}), Path("model"))
+                except ModelError:
+                    continue
+                accepted += 1
+                for rope in {layer.rope for layer in config.layers} - {None}:
+                    assert frequencies(rope, 600).isfinite().all()
+    assert accepted > 100  # fields that do not matter, or may be left out

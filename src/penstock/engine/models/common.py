@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.engine.layers.rotary import Rope
-from penstock.engine.models.config import DecoderConfig, LayerConfig
+from penstock.engine.models.config import DecoderConfig, ExpertsConfig, LayerConfig
 from penstock.engine.models.fields import Fields
 
 MAX_LAYERS = 1024
@@ -111,6 +111,22 @@ def windows_by_layer(fields: Fields, window: int | None, slides: Callable[[int],
     return [window if slides_here else None for slides_here in sliding]
 
 
+def switched_window(fields: Fields, default: int | None) -> int | None:
+    """The window of families that have one only with `use_sliding_window`."""
+    window = fields.optional_integer("sliding_window", default)
+    return window if fields.flag("use_sliding_window", False) else None
+
+
+def experts_config(fields: Fields, *, intermediate_size: str, normalized: bool) -> ExpertsConfig:
+    """`intermediate_size` is the field that has the size of an expert."""
+    return ExpertsConfig(
+        count=fields.integer("num_local_experts" if "num_local_experts" in fields else "num_experts"),
+        per_token=fields.integer("num_experts_per_tok"),
+        intermediate_size=fields.integer(intermediate_size),
+        normalized=normalized,
+    )
+
+
 def _activation(fields: Fields, name: str, default: str) -> Any:
     given = fields.text(name, default)
     if given not in _ACTIVATIONS:
@@ -161,9 +177,11 @@ def read_ropes(
 def _rope(fields: Fields, scaling: Fields, head_dim: int, context: int, aliases: Mapping[str, str]) -> Rope:
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     kind = aliases.get(kind, kind)
-    # A little more, because what was divided by the head's size may not come back whole.
-    dim = int(head_dim * scaling.number("partial_rotary_factor", 1.0) + 1e-6)
-    common: dict[str, Any] = {"dim": dim, "theta": scaling.number("rope_theta", above=1.0)}
+    dim = int(head_dim * scaling.number("partial_rotary_factor", 1.0))
+    common: dict[str, Any] = {
+        "dim": scaling.integer("rotary_dim", dim, least=0),
+        "theta": scaling.number("rope_theta", above=1.0),
+    }
     # Some families keep it beside the scaling instead of in it, and then that one counts.
     outside = "original_max_position_embeddings" in fields
     original = (fields if outside else scaling).integer("original_max_position_embeddings", context)

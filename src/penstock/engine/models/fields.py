@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 REQUIRED: Any = object()
-LARGEST = 1 << 48  # beyond any size that could be meant
+LARGEST, LARGEST_NUMBER = 1 << 48, 1e30  # beyond anything that could be meant
 _PLACEHOLDER = 1  # stands in for what could not be read; never reaches a model
 
 
@@ -50,9 +49,9 @@ class Fields:
 
     def number(self, name: str, default: Any = REQUIRED, *, above: float = 0.0) -> float:
         value = self._get(name, default)
-        if not _is_number(value) or not above < value < math.inf:
+        if not _is_number(value) or not above < value <= LARGEST_NUMBER:
             wanted = "a positive number" if above == 0 else f"a number above {above:g}"
-            return self._refuse(name, value, wanted)
+            return self._refuse(name, value, f"{wanted} up to {LARGEST_NUMBER:g}")
         return float(value)
 
     def optional_number(self, name: str, default: float | None = None) -> float | None:
@@ -97,7 +96,7 @@ class Fields:
 
     def numbers(self, name: str) -> tuple[float, ...]:
         value = self._get(name, REQUIRED)
-        if not isinstance(value, list) or not all(_is_number(n) and 0 < n < math.inf for n in value):
+        if not isinstance(value, list) or not all(_is_number(n) and 0 < n <= LARGEST_NUMBER for n in value):
             self._refuse(name, value, "a list of positive numbers")
             return ()
         return tuple(map(float, value))

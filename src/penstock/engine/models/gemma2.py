@@ -14,7 +14,13 @@ LAYERS_OF_27B = 46
 
 
 def gemma_config(
-    fields: Fields, architecture: str, *, full_every: int, layers_of_27b: int, **switches: Any
+    fields: Fields,
+    architecture: str,
+    *,
+    full_every: int,
+    layers_of_27b: int,
+    logits_softcap: float | None,
+    **switches: Any,
 ) -> DecoderConfig:
     """What Gemma 2 and 3 share; every `full_every`-th layer sees everything."""
     if fields.flag("use_bidirectional_attention", False):
@@ -34,9 +40,7 @@ def gemma_config(
         norm_weights_from_one=fields.format == "safetensors",
         attention_scale=_attention_scale(fields, hidden, layers_of_27b),
         embedding_multiplier=math.sqrt(hidden),
-        logits_softcap=fields.optional_number(
-            "final_logit_softcapping", switches.pop("logits_softcap", None)
-        ),
+        logits_softcap=fields.optional_number("final_logit_softcapping", logits_softcap),
         **switches,
     )
 

@@ -16,6 +16,7 @@ def _config(fields: Fields) -> DecoderConfig:
         "gemma3",
         full_every=fields.integer("sliding_window_pattern", 6),
         layers_of_27b=LAYERS_OF_27B,
+        logits_softcap=None,
         query_key_norm="head",
         theta=1_000_000.0,
         local_theta=10_000.0,

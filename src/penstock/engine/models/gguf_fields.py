@@ -33,6 +33,7 @@ _KEYS = {
 }
 _ROPE_KEYS = {
     "rope_theta": "rope.freq_base",
+    "rotary_dim": "rope.dimension_count",
     "rope_type": "rope.scaling.type",
     "factor": "rope.scaling.factor",
     "original_max_position_embeddings": "rope.scaling.original_context_length",
@@ -49,6 +50,7 @@ ROPE_FACTORS = {"rope_freqs.weight": ("short_factor", "long_factor"),
 def gguf_fields(file: GGUFFile, architecture: Architecture) -> Fields:
     prefix = f"{architecture.gguf_name}."
     names = {name: prefix + key for name, key in (_KEYS | _ROPE_KEYS).items()}
+    names["extra_attention_factor"] = names["attention_factor"]
     names |= {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 
     def given(keys: dict[str, str]) -> dict[str, Any]:
@@ -61,11 +63,7 @@ def gguf_fields(file: GGUFFile, architecture: Architecture) -> Fields:
         values["vocab_size"] = len(tokens)
 
     def stored(name: str, kind: str) -> bool:
-        return (
-            architecture.tensors[name][1].format(i=0) + kind in file.tensors
-            if name in architecture.tensors
-            else False
-        )
+        return architecture.tensors[name][1].format(i=0) + kind in file.tensors
 
     # Metadata says nothing of these; which tensors there are does.
     values["attention_bias"] = stored("query", ".bias")
@@ -78,7 +76,6 @@ def gguf_fields(file: GGUFFile, architecture: Architecture) -> Fields:
     size = values.get("head_dim")
     if size is not None and file.get(prefix + "attention.value_length", size) != size:
         fields.complain(f"{prefix}attention.value_length is not {names['head_dim']}, {size}")
-    _add_rotated_part(values, file.get(prefix + "rope.dimension_count"))
     return fields
 
 
@@ -107,12 +104,3 @@ def _add_layer_types(values: dict[str, Any], pattern: Any, fields: Fields) -> No
         values["layer_types"] = [kinds[(i + 1) % pattern != 0] for i in range(layers)]
     elif pattern is not None:
         fields.complain(f"the sliding window pattern is {pattern!r}, neither a list nor a positive integer")
-
-
-def _add_rotated_part(values: dict[str, Any], dims: Any) -> None:
-    hidden, heads = values.get("hidden_size"), values.get("num_attention_heads")
-    size = values.get("head_dim")
-    if size is None and type(hidden) is int and type(heads) is int and heads > 0:
-        size = hidden // heads
-    if dims is not None and type(size) is int and size > 0:
-        values["partial_rotary_factor"] = dims / size if type(dims) is int else dims

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from penstock.engine.models.architecture import EXPERT_TENSORS, TENSORS, Architecture
-from penstock.engine.models.common import decoder_config, num_layers
+from penstock.engine.models.common import decoder_config, experts_config, num_layers
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
-from penstock.engine.models.mixtral import experts_of
 
 
 def _config(fields: Fields) -> DecoderConfig:
@@ -14,7 +13,9 @@ def _config(fields: Fields) -> DecoderConfig:
         return decoder_config(fields, "llama")
     # llama.cpp's converter gives Mistral and Mixtral files this family's name too.
     layers = num_layers(fields)
-    experts = experts_of(fields) if fields.integer("num_experts", 0, least=0) else None
+    experts = None
+    if fields.integer("num_experts", 0, least=0):
+        experts = experts_config(fields, intermediate_size="intermediate_size", normalized=True)
     return decoder_config(
         fields,
         "llama",

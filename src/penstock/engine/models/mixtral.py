@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from penstock.engine.models.architecture import EXPERT_TENSORS, TENSORS, Architecture
-from penstock.engine.models.common import decoder_config, num_layers
-from penstock.engine.models.config import DecoderConfig, ExpertsConfig
+from penstock.engine.models.common import decoder_config, experts_config, num_layers
+from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
-
-
-def experts_of(fields: Fields) -> ExpertsConfig:
-    return ExpertsConfig(
-        count=fields.integer("num_local_experts" if "num_local_experts" in fields else "num_experts"),
-        per_token=fields.integer("num_experts_per_tok"),
-        intermediate_size=fields.integer("intermediate_size"),
-        normalized=True,
-    )
 
 
 def _config(fields: Fields) -> DecoderConfig:
@@ -26,7 +17,7 @@ def _config(fields: Fields) -> DecoderConfig:
         theta=1_000_000.0,
         norm_eps=1e-5,
         qkv_bias=False,
-        experts=experts_of(fields),
+        experts=experts_config(fields, intermediate_size="intermediate_size", normalized=True),
         expert_layers=[True] * layers,
     )
 

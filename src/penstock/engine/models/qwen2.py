@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from penstock.engine.models.architecture import Architecture
-from penstock.engine.models.common import decoder_config, windows_by_layer
+from penstock.engine.models.common import decoder_config, switched_window, windows_by_layer
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
 
 
 def late_windows(fields: Fields) -> list[int | None]:
     """Qwen's rule: with `use_sliding_window`, layers from `max_window_layers` on have a window."""
-    window = fields.optional_integer("sliding_window", 4096)
-    if not fields.flag("use_sliding_window", False):
-        window = None
     first = fields.integer("max_window_layers", 28, least=0)
-    return windows_by_layer(fields, window, lambda layer: layer >= first)
+    return windows_by_layer(fields, switched_window(fields, 4096), lambda layer: layer >= first)
 
 
 def _config(fields: Fields) -> DecoderConfig:

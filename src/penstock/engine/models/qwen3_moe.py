@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from penstock.engine.models.architecture import EXPERT_TENSORS, TENSORS, Architecture
-from penstock.engine.models.common import decoder_config, num_layers
-from penstock.engine.models.config import DecoderConfig, ExpertsConfig
+from penstock.engine.models.common import decoder_config, experts_config, num_layers, switched_window
+from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
 
 
 def _config(fields: Fields) -> DecoderConfig:
     layers = num_layers(fields)
-    window = fields.optional_integer("sliding_window", 4096)
-    if not fields.flag("use_sliding_window", False):
-        window = None
     return decoder_config(
         fields,
         "qwen3_moe",
-        windows=[window] * layers,
+        windows=[switched_window(fields, 4096)] * layers,
         query_key_norm="head",
         mlp_bias=False,
-        experts=ExpertsConfig(
-            count=fields.integer("num_local_experts" if "num_local_experts" in fields else "num_experts"),
-            per_token=fields.integer("num_experts_per_tok"),
-            intermediate_size=fields.integer("moe_intermediate_size"),
+        experts=experts_config(
+            fields,
+            intermediate_size="moe_intermediate_size",
             # GGUF files do not say; llama.cpp takes it for granted.
             normalized=fields.flag("norm_topk_prob", fields.format == "gguf"),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine.models.architecture import Architecture
-from penstock.engine.models.common import decoder_config, num_layers, windows_by_layer
+from penstock.engine.models.common import decoder_config, num_layers, switched_window, windows_by_layer
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
 
@@ -14,13 +14,10 @@ def _config(fields: Fields) -> DecoderConfig:
     # Despite its name, a one in `no_rope_layers` is a layer that is rotated.
     flags = fields.items("no_rope_layers", int, layers)
     rotated = [(i + 1) % interval != 0 if flags is None else bool(flags[i]) for i in range(layers)]
-    window = fields.optional_integer("sliding_window")
-    if not fields.flag("use_sliding_window", False):
-        window = None
     return decoder_config(
         fields,
         "smollm3",
-        windows=windows_by_layer(fields, window, lambda layer: not rotated[layer]),
+        windows=windows_by_layer(fields, switched_window(fields, None), lambda layer: not rotated[layer]),
         rotated=rotated,
         theta=2_000_000.0,
         tied=True,

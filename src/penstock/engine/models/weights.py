@@ -75,7 +75,7 @@ class SafetensorsWeights:
                 f"{path} names its architectures as {classes!r}; expected a list of class names."
             )
         self.architecture = by_class_names(classes)
-        self.config = _read_config(self.architecture, Fields(config), path)
+        self.config = read_config(self.architecture, Fields(config), path)
         self.dtype = self._stored_dtype()
 
     def _stored_dtype(self) -> torch.dtype:
@@ -118,7 +118,7 @@ class GGUFWeights:
         if not isinstance(name, str):
             raise ModelError(f"{path} does not say its architecture; it is not a language model's file.")
         self.architecture = by_gguf_name(name)
-        self.config = _read_config(self.architecture, gguf_fields(self._file, self.architecture), path)
+        self.config = read_config(self.architecture, gguf_fields(self._file, self.architecture), path)
         kinds = Counter({"none": 0})
         for tensor in self._file.tensors.values():
             if tensor.type_name not in ("F32", "F16", "BF16"):
@@ -160,7 +160,7 @@ def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
     return rows.reshape(-1, head_dim // 2, 2, *rest).transpose(1, 2).reshape(-1, *rest)
 
 
-def _read_config(architecture: Architecture, fields: Fields, path: Path) -> DecoderConfig:
+def read_config(architecture: Architecture, fields: Fields, path: Path) -> DecoderConfig:
     """Everything that is wrong with a single field, or else what contradicts what."""
     try:
         config = architecture.config(fields)
