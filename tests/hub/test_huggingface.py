@@ -58,6 +58,14 @@ def hub(tmp_path: Path) -> Iterator[FakeHub]:
             "modeling_evil.py": b"raise SystemExit",
             "onnx/config.json": b"{}",
         },
+        "org/encoder": {
+            "config.json": b"{}",
+            "model.safetensors": tensors("a"),
+            "modules.json": b"[]",
+            "tokenizer.model": b"spm",
+            "1_Pooling/config.json": b'{"pooling_mode_cls_token": true}',
+            "2_Dense/model.safetensors": tensors("b"),
+        },
         "org/one-gguf": {"Only.Q8_0.gguf": gguf, "README.md": b"#"},
         "org/two-ggufs": {"A.Q4_0.gguf": gguf, "A.Q8_0.gguf": gguf},
         "org/split": {"A-00001-of-00002.gguf": gguf, "A-00002-of-00002.gguf": gguf},
@@ -111,6 +119,20 @@ def test_a_repository_of_safetensors_is_fetched_without_what_could_run(
         }
     )
     assert found["stages"][0][0] == "Downloading org/sharded"
+
+
+def test_how_an_encoder_pools_is_fetched_with_it(hub: FakeHub, environment: dict[str, str]) -> None:
+    result = fetch("org/encoder", environment)
+    assert result.returncode == 0, result.stderr
+    assert set(hub.fetched) == {
+        "config.json",
+        "model.safetensors",
+        "modules.json",
+        "tokenizer.model",
+        "1_Pooling/config.json",
+    }
+    pooling = Path(json.loads(result.stdout)["path"]) / "1_Pooling" / "config.json"
+    assert json.loads(pooling.read_bytes()) == {"pooling_mode_cls_token": True}
 
 
 def test_what_was_fetched_serves_offline_and_when_the_hub_is_away(

@@ -50,6 +50,22 @@ def stored_pooling(path: Path) -> Pooling | None:
     return _folder_pooling(path) if path.is_dir() else _gguf_pooling(path)
 
 
+def unheeded(path: Path) -> list[str]:
+    """What a sentence-transformers folder asks to be done to texts, and is not: sentences for the log."""
+    found = []
+    file = path / "config_sentence_transformers.json"
+    if (
+        path.is_dir()
+        and file.is_file()
+        and (prompt := read_json(file).get("default_prompt_name")) is not None
+    ):
+        found.append(f"{file} asks for the prompt {prompt!r} before every text; send texts with it in front.")
+    file = path / "sentence_bert_config.json"
+    if path.is_dir() and file.is_file() and read_json(file).get("do_lower_case") is True:
+        found.append(f"{file} asks for texts in lower case; send them so if the tokenizer keeps capitals.")
+    return found
+
+
 def longest_input(path: Path) -> int | None:
     """The length in tokens that a sentence-transformers folder was made for, if it says so."""
     file = path / "sentence_bert_config.json"

@@ -6,6 +6,8 @@ settings hold: HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT, HF_TOKEN. Its cache is used
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,9 +20,10 @@ from penstock.hub.gguf import is_split_name
 from penstock.hub.local import PICKLE_SUFFIXES, open_path, refuse_pickle
 from penstock.hub.watch import watched
 
-# The patterns' "*" also matches "/": what lies in sub-folders is other formats of the same model.
-ALLOWED = ("*.safetensors", "*.json", "*.jinja")
-IGNORED = ("*/*", "consolidated*")
+# What lies in sub-folders is other formats of the same model, but for how an encoder's states are pooled.
+_WANTED = re.compile(
+    r"(?!consolidated)[^/]+\.(?:safetensors|json|jinja)|tokenizer\.model|\d+_Pooling/config\.json"
+)
 
 
 def fetch(repo: str, revision: str | None, file: str | None, progress: Progress | None) -> ModelFiles:
@@ -64,16 +67,11 @@ def _download(
     if chosen is not None:
         with watched(cache, f"Downloading {repo}:{chosen}", sizes.get(chosen), progress):
             return Path(library.hf_hub_download(repo, chosen, revision=revision))
-    wanted = library.utils.filter_repo_objects(
-        sizes, allow_patterns=list(ALLOWED), ignore_patterns=list(IGNORED)
-    )
+    wanted = [name for name in sizes if _WANTED.fullmatch(name)]
     total = sum(sizes[name] for name in wanted)
+    patterns = [glob.escape(name) for name in wanted]
     with watched(cache, f"Downloading {repo}", total, progress):
-        return Path(
-            library.snapshot_download(
-                repo, revision=revision, allow_patterns=list(ALLOWED), ignore_patterns=list(IGNORED)
-            )
-        )
+        return Path(library.snapshot_download(repo, revision=revision, allow_patterns=patterns))
 
 
 def _sizes(library: Any, repo: str, revision: str | None) -> dict[str, int]:

@@ -44,8 +44,8 @@ class Reader:
             if not text:
                 raise InvalidRequestError(f"{name} is empty; there must be something to read.", param=name)
         ids, segments = self._tokenizer.encode_pair(first, second)
-        beside = len(self._tokenizer.encode_pair(first)[0])
-        return self._fitted(ids, segments, where[1], keep, least=beside + 2)
+        beside = len(self._tokenizer.encode_pair(first, "")[0])
+        return self._fitted(ids, segments, where[1], keep, least=beside + 1)
 
     def token_ids(self, ids: Sequence[int], where: str, *, keep: int | None = None) -> Read:
         """Ids as they were given: whoever sends ids has framed them, or does not want a frame."""

@@ -51,7 +51,7 @@ def edit_config(path: Path, **changes: Any) -> None:
 
 
 def core(path: Path, **options: Any) -> EncoderCore:
-    return EncoderCore(EngineConfig(model=str(path), device="cpu", **options))
+    return EncoderCore(EngineConfig(model=str(path), **{"device": "cpu", **options}))
 
 
 def encode(

@@ -83,3 +83,13 @@ def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path)
     assert engine.info.dtype == "float32"
     found = encode(engine, {"text": [5, 6, 7]})["text"]
     assert np.abs(found - hidden(reference.float(), [5, 6, 7]).mean(0).numpy()).max() <= TOLERANCE
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_gives_the_same_vectors(kind: str, tmp_path: Path) -> None:
+    save(tmp_path, kind)
+    texts = random_texts(12)
+    here, there = encode(core(tmp_path), texts), encode(core(tmp_path, device="cuda", dtype="float32"), texts)
+    assert max(np.abs(here[name] - there[name]).max() for name in texts) <= 1e-3

@@ -94,6 +94,21 @@ def test_texts_are_as_long_as_the_folder_says_unless_told_otherwise(tmp_path: Pa
     assert core(tmp_path, max_model_len=66).info.max_model_len == 66
 
 
+def test_what_is_not_done_to_texts_is_said_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, "Bert")
+    core(tmp_path)
+    assert caplog.messages == []
+    (tmp_path / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    core(tmp_path)
+    assert [("'query'" in text, "lower case" in text) for text in caplog.messages] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def test_robertas_positions_begin_behind_its_padding(tmp_path: Path) -> None:
     save(tmp_path, "XLMRoberta")
     assert core(tmp_path).info.max_model_len == 64

@@ -14,7 +14,7 @@ from penstock.engine.config import EngineConfig, EngineInfo, Task
 from penstock.engine.encode.model import EncodeItem, EncoderModel
 from penstock.engine.encode.queue import EncodeLimits, EncodeQueue
 from penstock.engine.encode.weights import open_weights
-from penstock.engine.pooling import choose_pooling, longest_input
+from penstock.engine.pooling import choose_pooling, longest_input, unheeded
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
 from penstock.engine.run.sizing import choose_device, set_threads
 from penstock.engine.schedule.sequence import LogitsProcessor
@@ -40,6 +40,8 @@ class EncoderCore:
         path = Path(config.model)
         weights = open_weights(path)
         pooling = _own_pooling(config, path, scores=weights.config.scores)
+        for sentence in unheeded(path):
+            logger.warning(sentence)
         self._model = EncoderModel(weights, device, _dtype(config.dtype, weights.dtype, device))
         context = _context(config, path, weights.config.context_length)
         limits = _limits(config, context, on_cpu=device.type == "cpu")
