@@ -78,6 +78,23 @@ def test_a_prompt_can_be_scored_without_generating(server: Server) -> None:
     assert choice["logprobs"]["token_logprobs"][-1] == pytest.approx(generated["token_logprobs"][0], abs=1e-4)
 
 
+def test_an_evaluation_harness_can_tell_how_likely_and_how_greedy_a_continuation_is(server: Server) -> None:
+    """Context and continuation as one prompt of ids, one token more generated, and cut off again."""
+    context = ids_of(server, PARIS)
+    greedy = ids_of(server, complete(server, max_tokens=3)["choices"][0]["text"])
+    other = ids_of(server, " not known at all")
+    body = {"echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0, "seed": 1234}
+    answer = complete(server, [context + greedy, context + other], **body)
+    verdicts = []
+    for choice in answer["choices"]:
+        scores = choice["logprobs"]["token_logprobs"][len(context) : -1]
+        top = choice["logprobs"]["top_logprobs"][len(context) : -1]
+        verdicts.append((sum(scores), all(s == max(t.values()) for s, t in zip(scores, top, strict=True))))
+    (likely, is_greedy), (unlikely, is_not) = verdicts
+    assert (is_greedy, is_not) == (True, False)
+    assert likely > unlikely
+
+
 def test_echo_of_token_ids_and_of_several_prompts_and_choices(server: Server) -> None:
     ids = ids_of(server, PARIS)
     answer = complete(server, [ids, ids_of(server, "Hello")], echo=True, n=2, logprobs=0, max_tokens=1)

@@ -180,7 +180,21 @@ def test_an_answer_of_another_server_can_be_sent_back_as_it_came() -> None:
     message = {"role": "assistant", "content": "x", "refusal": None, "annotations": [], "audio": None,
                "function_call": None, "tool_calls": None, "reasoning_content": "hm"}  # fmt: skip
     [entry] = chat(messages=[message]).template_messages()
-    assert entry == {"role": "assistant", "content": "x", "reasoning_content": "hm"}
+    assert entry == {"role": "assistant", "content": "x", "reasoning_content": "hm", "reasoning": "hm"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({}, {}),
+        ({"reasoning": "a"}, {"reasoning": "a", "reasoning_content": "a"}),
+        ({"reasoning_content": "a"}, {"reasoning": "a", "reasoning_content": "a"}),
+        ({"reasoning": "a", "reasoning_content": "b"}, {"reasoning": "a", "reasoning_content": "b"}),
+    ],
+)
+def test_reasoning_reaches_templates_under_both_names(sent: dict[str, str], expected: dict[str, str]) -> None:
+    [entry] = chat(messages=[{"role": "assistant", "content": "x", **sent}]).template_messages()
+    assert entry == {"role": "assistant", "content": "x", **expected}
 
 
 def test_the_assistant_turn_is_opened_unless_the_last_message_goes_on() -> None:

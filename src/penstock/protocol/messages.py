@@ -168,9 +168,11 @@ def _assistant(message: AssistantMessage, where: str) -> dict[str, Any]:
         message.refusal or "" if message.content is None else _text(message.content, where, refusal=True)
     )
     entry: dict[str, Any] = {"role": "assistant", "content": content}
-    for field in ("reasoning", "reasoning_content"):
-        if (value := getattr(message, field)) is not None:
-            entry[field] = value
+    thought = message.reasoning if message.reasoning_content is None else message.reasoning_content
+    if thought is not None:
+        # Clients send back one of the two names, and templates read one of them: not always the same.
+        entry["reasoning_content"] = thought
+        entry["reasoning"] = thought if message.reasoning is None else message.reasoning
     if message.tool_calls:
         entry["tool_calls"] = [
             _tool_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
