@@ -144,14 +144,49 @@ def test_other_versions_are_named(tmp_path: Path, version: int, reason: str) -> 
         GGUFFile(path)
 
 
-def test_one_part_of_a_split_model_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    writer = GGUFWriter(tmp_path / "part.gguf", arch="llama")
-    writer.add_uint16("split.count", 3)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    with pytest.raises(ModelError, match=r"one of 3 parts.*llama-gguf-split --merge"):
-        GGUFFile(tmp_path / "part.gguf")
+def write_split(folder: Path, stem: str, count: int) -> Path:
+    """A model of one tensor in each part, as llama.cpp splits them; returns the first part."""
+    for number in range(count):
+        writer = GGUFWriter(folder / f"{stem}-{number + 1:05d}-of-{count:05d}.gguf", arch="llama")
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", count)
+        writer.add_tensor(f"t{number}.weight", np.full((2, 32), number, dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return folder / f"{stem}-00001-of-{count:05d}.gguf"
+
+
+def test_a_split_model_is_read_from_all_its_parts(tmp_path: Path) -> None:
+    file = GGUFFile(write_split(tmp_path, "model", 3))
+    assert list(file.tensors) == ["t0.weight", "t1.weight", "t2.weight"]
+    for number in range(3):
+        assert (file.dequantize(f"t{number}.weight") == number).all()
+
+
+def test_a_later_part_points_to_the_first(tmp_path: Path) -> None:
+    write_split(tmp_path, "model", 2)
+    with pytest.raises(ModelError, match=r"give the first, model-00001-of-00002\.gguf"):
+        GGUFFile(tmp_path / "model-00002-of-00002.gguf")
+
+
+def test_parts_that_are_missing_misnamed_or_of_another_model_are_told(tmp_path: Path) -> None:
+    first = write_split(tmp_path, "model", 3)
+    first.rename(tmp_path / "renamed.gguf")
+    with pytest.raises(ModelError, match=r"one of 3 parts .* does not end in -00001-of-00003\.gguf"):
+        GGUFFile(tmp_path / "renamed.gguf")
+    (tmp_path / "renamed.gguf").rename(first)
+    (tmp_path / "model-00002-of-00003.gguf").unlink()
+    with pytest.raises(ModelError, match=r"lacks 1 of the model's 3 parts, first model-00002-of-00003"):
+        GGUFFile(first)
+    whole = GGUFWriter(tmp_path / "model-00002-of-00003.gguf", arch="llama")
+    whole.write_header_to_file()
+    whole.write_kv_data_to_file()
+    whole.close()
+    with pytest.raises(ModelError, match="hold 2 tensors instead of 3"):
+        GGUFFile(first)
 
 
 def header(*pairs: bytes, tensors: tuple[bytes, ...] = ()) -> bytes:

@@ -14,6 +14,7 @@ from penstock.errors import ModelError
 from penstock.hub import ModelFiles, home, resolve
 from penstock.hub.local import gguf_name
 from penstock.hub.resolve import DEFAULT_NAMES
+from tests.hub.test_gguf import write_split
 
 
 def write_gguf(path: Path) -> Path:
@@ -99,10 +100,11 @@ def test_one_safetensors_file_points_to_its_folder(tmp_path: Path) -> None:
         resolve(str(tmp_path / "model.safetensors"))
 
 
-def test_a_split_gguf_is_refused_by_its_name(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "big-00001-of-00003.gguf")
-    with pytest.raises(ModelError, match=r"one part of a split GGUF.*llama-gguf-split --merge"):
-        resolve(str(path))
+def test_a_split_gguf_is_found_by_its_first_part_or_its_folder(tmp_path: Path) -> None:
+    first = write_split(tmp_path, "big-Q8_0", 3)
+    for given in (first, tmp_path):
+        found = resolve(str(given))
+        assert (found.path, found.name, found.format) == (first, "big", "gguf")
 
 
 def test_a_gguf_without_tensors_is_no_model(tmp_path: Path) -> None:

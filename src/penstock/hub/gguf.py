@@ -45,7 +45,7 @@ _SCALARS = {
 }
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_SPLIT_NAME = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_SPLIT_NAME = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$", re.IGNORECASE)
 
 
 class _MalformedError(Exception):
@@ -59,33 +59,56 @@ class GGUFTensor:
     name: str
     shape: tuple[int, ...]
     type_name: str  # ggml's name of the element type, e.g. "Q4_1"
-    offset: int  # bytes from the start of the file
+    offset: int  # bytes from the start of its file
     nbytes: int
+    part: int = 0  # of a model split into several files
 
 
 class GGUFFile:
-    """One GGUF file. Opening reads the header only; tensor data stays on disk until asked for."""
+    """One GGUF file, or the first of a split model together with the others.
+
+    Opening reads headers only; tensor data stays on disk until asked for. All metadata is in the first.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        try:
-            with self.path.open("rb") as file:
-                self._map = _mapped(file.fileno(), self.path)
-        except OSError as error:
-            raise ModelError(f"Cannot open the GGUF file {self.path}: {error.strerror or error}.") from None
-        try:
-            header = _Header(self._map)
-        except _MalformedError as error:
-            raise ModelError(f"{self.path} is not a usable GGUF file: {error}. Download it again.") from None
-        self.metadata: dict[str, Any] = header.metadata
-        self._infos = header.infos
-        self._data_start = header.data_start
-        splits = self.metadata.get("split.count", 0)
-        if isinstance(splits, int) and splits > 1:
+        first = _Part(self.path)
+        self.metadata: dict[str, Any] = first.header.metadata
+        self._parts = [first, *map(_Part, self._other_parts())]
+        tensors = sum(len(part.header.infos) for part in self._parts)
+        promised = self.metadata.get("split.tensors.count", tensors)
+        if promised != tensors:
             raise ModelError(
-                f"{self.path} is one of {splits} parts of a split GGUF model, which Penstock does not read. "
-                "Join the parts with llama.cpp's `llama-gguf-split --merge` and give the merged file."
+                f"{self.path} and its other parts hold {tensors} tensors instead of {promised}; they are not "
+                "of one model. Download them again."
             )
+
+    def _other_parts(self) -> list[Path]:
+        count = self.metadata.get("split.count", 0)
+        if not isinstance(count, int) or count <= 1:
+            return []
+        name = _SPLIT_NAME.search(self.path.name)
+        if name is None or int(name[2]) != count:
+            raise ModelError(
+                f"{self.path} is one of {count} parts of a model, but its name does not end in "
+                f"-00001-of-{count:05d}.gguf, by which the others would be found; rename it."
+            )
+        stem = self.path.name[: name.start()]
+        files = [
+            self.path.with_name(f"{stem}-{number:05d}-of-{name[2]}{name[3]}")
+            for number in range(1, count + 1)
+        ]
+        if self.metadata.get("split.no", 0) != 0:
+            raise ModelError(
+                f"{self.path} is a later part of a split model; give the first, {files[0].name}."
+            )
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
+            raise ModelError(
+                f"{self.path} lacks {len(missing)} of the model's {count} parts, first {missing[0]}; "
+                "download the model again."
+            )
+        return files[1:]
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.metadata.get(key, default)
@@ -96,31 +119,32 @@ class GGUFFile:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         found: dict[str, GGUFTensor] = {}
-        size = len(self._map)
-        for name, shape, type_id, offset in self._infos:
+        infos = [(number, *info) for number, part in enumerate(self._parts) for info in part.header.infos]
+        for number, name, shape, type_id, offset in infos:
+            part = self._parts[number]
             try:
                 kind = GGMLQuantizationType(type_id)
                 block, block_bytes = GGML_QUANT_SIZES[kind]
             except (ValueError, KeyError):
                 raise ModelError(
-                    f"Tensor {name!r} of {self.path} has the unknown element type {type_id}; "
+                    f"Tensor {name!r} of {part.path} has the unknown element type {type_id}; "
                     "a newer `gguf` package may know it."
                 ) from None
             if name in found:
-                raise ModelError(f"{self.path} is not a usable GGUF file: tensor {name!r} appears twice.")
+                raise ModelError(f"{part.path} is not a usable GGUF file: tensor {name!r} appears twice.")
             if shape[-1] % block:
                 raise ModelError(
-                    f"Tensor {name!r} of {self.path} has rows of {shape[-1]} elements, "
+                    f"Tensor {name!r} of {part.path} has rows of {shape[-1]} elements, "
                     f"not a multiple of the {block} that {kind.name} packs together."
                 )
-            start = self._data_start + offset
+            start = part.header.data_start + offset
             nbytes = math.prod(shape) // block * block_bytes
-            if start + nbytes > size:
+            if start + nbytes > len(part.map):
                 raise ModelError(
-                    f"{self.path} is truncated: tensor {name!r} ends at byte {start + nbytes}, "
-                    f"but the file has {size}. Download it again."
+                    f"{part.path} is truncated: tensor {name!r} ends at byte {start + nbytes}, "
+                    f"but the file has {len(part.map)}. Download it again."
                 )
-            found[name] = GGUFTensor(name, shape, kind.name, start, nbytes)
+            found[name] = GGUFTensor(name, shape, kind.name, start, nbytes, number)
         return found
 
     def raw(self, name: str) -> npt.NDArray[np.uint8]:
@@ -128,7 +152,8 @@ class GGUFFile:
         import numpy as np
 
         tensor = self._tensor(name)
-        flat = np.frombuffer(self._map, dtype=np.uint8, count=tensor.nbytes, offset=tensor.offset)
+        data = self._parts[tensor.part].map
+        flat = np.frombuffer(data, dtype=np.uint8, count=tensor.nbytes, offset=tensor.offset)
         rows = math.prod(tensor.shape[:-1])
         return flat.reshape(*tensor.shape[:-1], tensor.nbytes // rows if rows else 0)
 
@@ -159,9 +184,10 @@ class GGUFFile:
             raise ModelError(f"{self.path} has no tensor {name!r}.") from None
 
 
-def is_split_name(path: Path) -> bool:
-    """Whether the file name says it is one part of several."""
-    return _SPLIT_NAME.search(path.name) is not None
+def split_name(path: Path) -> tuple[str, int] | None:
+    """Of a file that is one part of several, by its name: the name without it, and which part it is."""
+    found = _SPLIT_NAME.search(path.name)
+    return None if found is None else (path.name[: found.start()] + found[3], int(found[1]))
 
 
 def _mapped(descriptor: int, path: Path) -> mmap.mmap:
@@ -169,6 +195,22 @@ def _mapped(descriptor: int, path: Path) -> mmap.mmap:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except ValueError:  # mmap's word for a file of no bytes
         raise ModelError(f"{path} is empty; download it again.") from None
+
+
+class _Part:
+    """One file, mapped, with its header read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.map = _mapped(file.fileno(), path)
+        except OSError as error:
+            raise ModelError(f"Cannot open the GGUF file {path}: {error.strerror or error}.") from None
+        try:
+            self.header = _Header(self.map)
+        except _MalformedError as error:
+            raise ModelError(f"{path} is not a usable GGUF file: {error}. Download it again.") from None
 
 
 class _Header:

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress
-from penstock.hub.gguf import is_split_name
+from penstock.hub.gguf import split_name
 from penstock.hub.local import PICKLE_SUFFIXES, open_path, refuse_pickle
 from penstock.hub.watch import watched
 
@@ -90,14 +90,17 @@ def _choose(repo: str, sizes: dict[str, int]) -> str | None:
             )
         return None
     ggufs = [name for name in names if name.lower().endswith(".gguf")]
-    whole = [name for name in ggufs if not is_split_name(Path(name))]
+    whole = [name for name in ggufs if split_name(Path(name)) is None]
     if len(whole) == 1:
         return whole[0]
     if whole:
         shown = ", ".join(f"{repo}:{name}" for name in whole[:12])
         raise ModelError(f"The hub's {repo} holds {len(whole)} GGUF files; give one of them: {shown}.")
     if ggufs:
-        raise ModelError(f"The hub's {repo} holds only split GGUF files, which Penstock does not read.")
+        raise ModelError(
+            f"The hub's {repo} holds only split GGUF files, which Penstock does not fetch; download all "
+            "parts of one model into a folder and give the first of them."
+        )
     for name in names:
         if Path(name).suffix.lower() in PICKLE_SUFFIXES:
             refuse_pickle(f"{repo}:{name}")

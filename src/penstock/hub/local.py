@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
-from penstock.hub.gguf import MAGIC, GGUFFile, is_split_name
+from penstock.hub.gguf import MAGIC, GGUFFile, split_name
 from penstock.hub.safetensors import SafetensorsFolder
 
 PICKLE_SUFFIXES = frozenset({".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle"})
@@ -32,8 +32,9 @@ def refuse_pickle(name: str) -> None:
 
 
 def gguf_name(path: Path) -> str:
-    """A model name from a GGUF file name, without its quantization."""
-    stem = path.name[: -len(".gguf")] if path.name.lower().endswith(".gguf") else path.name
+    """A model name from a GGUF file name, without its quantization and which part it is."""
+    name, _ = split_name(path) or (path.name, 1)
+    stem = name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
     return _QUANTIZATION.sub("", stem) or stem
 
 
@@ -46,11 +47,6 @@ def _open_file(path: Path) -> ModelFiles:
         )
     if suffix != ".gguf" and not _has_gguf_magic(path):
         raise ModelError(f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors.")
-    if is_split_name(path):
-        raise ModelError(
-            f"{path} is one part of a split GGUF model, which Penstock does not read. "
-            "Join the parts with llama.cpp's `llama-gguf-split --merge` and give the merged file."
-        )
     file = GGUFFile(path)
     if not file.tensors:
         raise ModelError(f"{path} holds no tensors, only metadata; give the model itself.")
@@ -64,6 +60,8 @@ def _open_folder(path: Path) -> ModelFiles:
         raise ModelError(f"Cannot read the folder {path}: {error.strerror or error}.") from None
     tensors = [name for name in names if name.endswith(".safetensors")]
     ggufs = [name for name in names if name.lower().endswith(".gguf")]
+    # Of a split model, the first part stands for all.
+    ggufs = [name for name in ggufs if (split_name(Path(name)) or (name, 1))[1] == 1]
     if tensors:
         SafetensorsFolder(path)
         return ModelFiles(path.resolve().name, path, "safetensors")
