@@ -16,24 +16,24 @@ transformers = pytest.importorskip("transformers")
 
 PROMPTS = [
     "The capital of France is",
-    "Once upon a time",
-    "Water boils at",
+    "Once upon a time in",
+    "Water boils at a temperature",
     "The three primary colours are",
-    "To make tea, first",
-    "A prime number is",
-    "The largest planet is",
+    "To make tea, you",
+    "A prime number is a",
+    "The largest planet is the",
     "My favourite animal is the",
     "In 1969,",
     "She opened the door and",
     "def reverse(text):",
     "The opposite of hot is",
-    "Two plus two is",
+    "Two plus two is equal",
     "The sun rises in the",
-    "Shakespeare wrote",
+    "Shakespeare wrote many plays",
     "The recipe needs eggs,",
     "He lost his keys, so",
     "Rivers flow into the",
-    "Bees make",
+    "Bees make honey from the",
     "The first month of the year is",
 ]
 TOKENS = 24
@@ -57,7 +57,7 @@ def reference() -> Any:
 
 
 def theirs(model: Any, llm: LLM, batch: list[list[int]]) -> list[list[int]]:
-    """transformers' best hypotheses; prompts of one length need no padding, so that nothing is rounded."""
+    """transformers' best hypotheses."""
     with torch.no_grad():
         found = model.generate(
             torch.tensor(batch),
@@ -76,16 +76,13 @@ def theirs(model: Any, llm: LLM, batch: list[list[int]]) -> list[list[int]]:
 
 
 def test_the_best_answers_equal_those_of_transformers(llm: LLM, reference: Any) -> None:
-    prompts = [llm.tokenizer.encode(prompt) for prompt in PROMPTS]
+    # All of one length: transformers computes them together, and without padding.
+    prompts = [llm.tokenizer.encode(prompt)[:5] for prompt in PROMPTS]
+    assert {len(prompt) for prompt in prompts} == {5}
     outputs = llm.beam_search(prompts, BeamSearchParams(beam_width=WIDTH, max_tokens=TOKENS))
     assert all(len(output.outputs) == WIDTH for output in outputs)
-    by_length: dict[int, list[int]] = {}
-    for number, prompt in enumerate(prompts):
-        by_length.setdefault(len(prompt), []).append(number)
-    for numbers in by_length.values():
-        expected = theirs(reference, llm, [prompts[number] for number in numbers])
-        for number, tokens in zip(numbers, expected, strict=True):
-            assert outputs[number].outputs[0].token_ids == tokens, PROMPTS[number]
+    for prompt, output, expected in zip(PROMPTS, outputs, theirs(reference, llm, prompts), strict=True):
+        assert output.outputs[0].token_ids == expected, prompt
     assert llm.stats().running == 0
 
 
