@@ -26,5 +26,5 @@ def test_every_switch_is_explained() -> None:
 
 def test_the_example_is_the_file() -> None:
     source = (ROOT / "src" / "penstock" / "engine" / "models" / "granite.py").read_text()
-    (example,) = (part.split("```")[0] for part in PAGE.split("```python\n")[1:])
+    example = PAGE.split("```python\n")[1].split("```")[0]
     assert source.endswith(example)
