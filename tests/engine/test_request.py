@@ -156,3 +156,12 @@ def test_a_guided_choice_leaves_no_room_for_other_rules_about_what_may_come(othe
     with pytest.raises(InvalidRequestError, match="cannot be combined with guided_choice") as caught:
         SamplingParams(guided_choice=["yes", "no"], **other)
     assert [caught.value.param] == list(other)
+
+
+def test_the_engine_makes_more_choices_than_are_returned_and_scores_them() -> None:
+    plain = SamplingParams(n=2)
+    assert plain.for_engine() is plain
+    assert SamplingParams(n=2, best_of=2).for_engine().n == 2
+    made = SamplingParams(n=2, best_of=5, seed=1).for_engine()
+    assert (made.n, made.best_of, made.logprobs, made.seed) == (5, None, 0, 1)
+    assert SamplingParams(best_of=5, logprobs=3).for_engine().logprobs == 3

@@ -54,6 +54,12 @@ def test_without_tokens_to_generate_the_answer_is_empty(llm: LLM) -> None:
     assert output.prompt_logprobs is None
 
 
+def test_a_prompt_that_is_only_scored_may_fill_the_context(llm: LLM) -> None:
+    [output] = llm.generate([[5] * 512], greedy(max_tokens=0, prompt_logprobs=0))
+    assert output.prompt_logprobs is not None
+    assert len(output.prompt_logprobs) == 512
+
+
 def test_a_single_token_has_no_score(llm: LLM) -> None:
     assert llm.generate([[5]], greedy(prompt_logprobs=1))[0].prompt_logprobs == [None]
 

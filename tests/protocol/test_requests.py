@@ -131,6 +131,7 @@ def test_a_longer_prompt_is_cut(fields: dict[str, Any], expected: list[int]) -> 
 
 def test_a_prompt_is_cut_to_leave_room_for_one_token_at_least() -> None:
     assert truncated([1, 2, 3, 4, 5], chat(truncate_prompt_tokens=-1), 4, None) == [3, 4, 5]
+    assert truncated([1, 2, 3, 4, 5], completion(truncate_prompt_tokens=-1), 4, 0) == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +218,11 @@ def test_template_variables_pass_through() -> None:
 def test_a_prompt_must_leave_room_for_what_was_asked() -> None:
     check_context(99, None, 100, prompt="messages", field="max_tokens")
     check_context(90, 10, 100, prompt="messages", field="max_tokens")
+    check_context(100, 0, 100, prompt="prompt", field="max_tokens")
+    with pytest.raises(
+        ContextLengthError, match=r"101 tokens, but the model's context is 100 tokens\. Shorten"
+    ):
+        check_context(101, 0, 100, prompt="prompt", field="max_tokens")
     with pytest.raises(ContextLengthError, match=r"100 tokens, but the model's context is 100") as caught:
         check_context(100, None, 100, prompt="messages", field="max_tokens")
     assert (caught.value.param, caught.value.code) == ("messages", "context_length_exceeded")

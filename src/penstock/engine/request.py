@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.errors import InvalidRequestError
@@ -115,6 +115,12 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
+
+    def for_engine(self) -> SamplingParams:
+        """What the engine is asked for: with best_of more choices, with the scores they are compared by."""
+        if self.best_of is None or self.best_of == self.n:
+            return self
+        return replace(self, n=self.best_of, best_of=None, logprobs=self.logprobs or 0)
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Refuse token ids the model does not have."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.engine.beam import BeamSearchParams
@@ -24,10 +23,7 @@ from penstock.protocol.generation import (
     truncated,
 )
 from penstock.text.constraints import bad_word_ids, choice_ids
-from penstock.text.reasoning import Reasoning
-
-# Enough for what a template puts behind the last message.
-PROMPT_END_TOKENS = 32
+from penstock.text.reasoning import Reasoning, reasoning_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +71,17 @@ def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
     check_context(len(ids), limit, model.context, prompt="messages", field=field_name)
     if request.prompt_logprobs is not None:
         check_prompt_scores(len(ids), request.prompt_logprobs + 1, "prompt_logprobs")
-    reasoning = None if params.guided_choice else _reasoning(model, ids, messages, options)
-    wants_reasoning = request.include_reasoning is not False
+    # A guided answer is one of the texts as it stands.
+    family = None if params.guided_choice else model.reasoning
+    reasoning = reasoning_of(family, model.tokenizer, ids, _continued(messages, options))
     return _prepared(
         model,
         request,
         params,
-        request.beam,
+        request.beam(),
         [Prompt(ids)],
         reasoning=reasoning,
-        wants_reasoning=wants_reasoning,
+        wants_reasoning=request.include_reasoning is not False,
     )
 
 
@@ -114,14 +111,14 @@ def prepare_completion(model: ServedModel, body: bytes) -> Prepared:
         check_prompt_scores(tokens, (request.prompt_logprobs + 1) * params.n, "prompt_logprobs")
     if request.echo and request.logprobs is not None:
         check_prompt_scores(tokens, (request.logprobs + 1) * params.n, "logprobs")
-    return _prepared(model, request, params, request.beam, prompts)
+    return _prepared(model, request, params, request.beam(), prompts)
 
 
 def _prepared(
     model: ServedModel,
     request: GenerationRequest,
     params: SamplingParams,
-    beam: Callable[[], BeamSearchParams | None],
+    beam: BeamSearchParams | None,
     prompts: list[Prompt],
     *,
     reasoning: Reasoning | None = None,
@@ -134,18 +131,14 @@ def _prepared(
         as_ids=bool(request.return_tokens_as_token_ids),
         reasoning=wants_reasoning,
     )
-    returned = params.n
-    if params.best_of is not None and params.best_of > params.n:
-        # Choices are compared by their log-probabilities, whether or not the client wants to see them.
-        params = replace(params, n=params.best_of, best_of=None, logprobs=params.logprobs or 0)
     return Prepared(
         request=request,
-        params=params,
-        returned=returned,
+        params=params.for_engine(),
+        returned=params.n,
         prompts=prompts,
         bad_words=bad_word_ids(model.tokenizer, params.bad_words),
         choices=choice_ids(model.tokenizer, params.guided_choice),
-        beam=beam(),
+        beam=beam,
         reasoning=reasoning,
         shown=shown,
     )
@@ -162,15 +155,9 @@ def _echoed(
     return model.tokenizer.decode(ids, skip_special=False)
 
 
-def _reasoning(
-    model: ServedModel, ids: list[int], messages: list[dict[str, Any]], options: dict[str, Any]
-) -> Reasoning | None:
-    family = model.reasoning
-    if family is None:
+def _continued(messages: list[dict[str, Any]], options: dict[str, Any]) -> str | None:
+    """The text of the last message, if it is to be continued."""
+    if not options["continue_final_message"]:
         return None
-    if options["continue_final_message"]:
-        content = messages[-1]["content"]
-        parts = [content] if isinstance(content, str) else [part["text"] for part in content]
-        return Reasoning(family, family.opened_in("".join(parts)))
-    end = model.tokenizer.decode(ids[-PROMPT_END_TOKENS:], skip_special=False)
-    return Reasoning(family, family.opened_by(end))
+    content = messages[-1]["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,13 @@ from penstock.llm.progress import ProgressBar, Stages
 from penstock.llm.running import Gathering, OneToken, Running, check
 from penstock.text.chat import ChatTemplate
 from penstock.text.constraints import bad_word_ids, choice_ids
-from penstock.text.reasoning import Reasoning, check_parser, find_family
+from penstock.text.reasoning import Reasoning, check_parser, find_family, reasoning_of
 from penstock.text.template_file import template_from
 from penstock.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
 _OPTIONS = {option.name for option in fields(EngineConfig)} - {"model"}
-_PROMPT_END_TOKENS = 32  # enough for what a template puts behind the last message
 
 
 class LLM:
@@ -219,15 +218,10 @@ class LLM:
         if self._template is None:
             self._template = ChatTemplate(self.tokenizer.chat_template, self.tokenizer)
         ids = self._template.encode([dict(message) for message in messages], **options)
-        reasoning = None
-        if self._family is not None and not params.guided_choice:
-            last = messages[-1].get("content") if options.get("continue_final_message") else None
-            if isinstance(last, str):
-                inside = self._family.opened_in(last)
-            else:
-                end = self.tokenizer.decode(ids[-_PROMPT_END_TOKENS:], skip_special=False)
-                inside = self._family.opened_by(end)
-            reasoning = Reasoning(self._family, inside)
+        last = messages[-1].get("content") if options.get("continue_final_message") else None
+        family = None if params.guided_choice else self._family
+        continued = last if isinstance(last, str) else None
+        reasoning = reasoning_of(family, self.tokenizer, ids, continued)
         return self._prepare(ids, params, reasoning, processors)
 
     def _prepare(
@@ -238,14 +232,10 @@ class LLM:
         processors: Any = (),
     ) -> Running:
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        made = params
-        if params.best_of is not None and params.best_of > params.n:
-            # Choices are compared by their log-probabilities, whether or not the user wants to see them.
-            made = replace(params, n=params.best_of, best_of=None, logprobs=params.logprobs or 0)
         request = Request(
             id=f"llm-{next(self._serial)}",
             prompt=ids,
-            params=made,
+            params=params.for_engine(),
             eos_token_ids=self.tokenizer.eos_token_ids,
             bad_words=bad_word_ids(self.tokenizer, params.bad_words),
             choices=choice_ids(self.tokenizer, params.guided_choice),

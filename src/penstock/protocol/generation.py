@@ -292,8 +292,8 @@ def truncated(ids: list[int], request: GenerationRequest, context: int, max_toke
     """The part of a prompt that the client wants to keep: all of it unless it is longer than that."""
     keep = request.truncate_prompt_tokens
     if keep == -1:
-        # Room for one token of the answer at least; where that leaves nothing, the context is refused.
-        keep = max(1, context - max(1, max_tokens or 0))
+        # Where the answer leaves no room, the context is refused later.
+        keep = max(1, context - (1 if max_tokens is None else max_tokens))
     if keep is None or len(ids) <= keep:
         return ids
     return ids[:keep] if request.truncation_side == "right" else ids[-keep:]
@@ -303,10 +303,12 @@ def check_context(
     prompt_tokens: int, max_tokens: int | None, context: int, *, prompt: str, field: str
 ) -> None:
     """Refuse what cannot fit: the prompt must leave room for one token, and for all that were asked for."""
-    if prompt_tokens >= context:
+    room = 0 if max_tokens == 0 else 1
+    if prompt_tokens + room > context:
+        needs = " and the answer needs room too" if room else ""
         raise ContextLengthError(
-            f"The prompt has {prompt_tokens} tokens, but the model's context is {context} tokens "
-            "and the answer needs room too. Shorten the prompt.",
+            f"The prompt has {prompt_tokens} tokens, but the model's context is {context} tokens{needs}. "
+            "Shorten the prompt.",
             param=prompt,
         )
     if max_tokens is not None and prompt_tokens + max_tokens > context:

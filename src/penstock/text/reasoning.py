@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.text.tokenizer import Tokenizer
+
+PROMPT_END_TOKENS = 32  # enough for what a template puts behind the last message
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,18 @@ class Reasoning:
 
     family: Family
     inside: bool = False  # the prompt has opened the reasoning
+
+
+def reasoning_of(
+    family: Family | None, tokenizer: Tokenizer, prompt: list[int], continued: str | None
+) -> Reasoning | None:
+    """Of the answer to this prompt; `continued` is the text of a last message that goes on."""
+    if family is None:
+        return None
+    if continued is not None:
+        return Reasoning(family, family.opened_in(continued))
+    end = tokenizer.decode(prompt[-PROMPT_END_TOKENS:], skip_special=False)
+    return Reasoning(family, family.opened_by(end))
 
 
 class Parts(NamedTuple):
