@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.engine.request import SamplingParams, TokenEvent, TokenLogprobs
 from penstock.text.choice import Choice
-from penstock.text.reasoning import Family, Reasoning, find_family
+from penstock.text.reasoning import Family, Reasoning, Splitter, find_family
 from penstock.text.tokenizer import Tokenizer
 
 THINK = find_family("think", None)
@@ -81,6 +83,36 @@ def test_control_tokens_that_mark_reasoning_are_seen_though_they_are_hidden(toke
     choice = new(tokenizer, family=family)
     feed(choice, tokenizer, text)
     assert (choice.reasoning, choice.text) == ("hm", "yes")
+
+
+TEXTS = st.lists(
+    st.sampled_from(["<think>", "</think>", "<thi", "</", "\n", " ", "hm", "yes", "é🙂", "STOP", "ST", "."]),
+    max_size=10,
+).map("".join)
+
+
+@given(TEXTS, st.booleans(), st.booleans(), st.data())
+def test_however_tokens_come_the_parts_are_those_of_the_whole_text(
+    tokenizer: Tokenizer, text: str, inside: bool, stops: bool, data: st.DataObject
+) -> None:
+    ids = tokenizer.encode(text)
+    params = {"stop": ("STOP", "yes.")} if stops else {}
+    choice = new(tokenizer, inside=inside, **params)
+    thought = answer = ""
+    while ids and choice.finish_reason is None:
+        size = data.draw(st.integers(1, len(ids)))
+        event = TokenEvent(request_id="", token_ids=ids[:size])
+        ids = ids[size:]
+        if not ids:
+            event.finish_reason = "length"
+        added = choice.take(event)
+        assert not (added.reasoning and answer), "reasoning after the answer began"
+        thought, answer = thought + added.reasoning, answer + added.text
+    cut = min((at for stop in params.get("stop", ()) if (at := text.find(stop)) >= 0), default=len(text))
+    splitter = Splitter(Reasoning(THINK, inside))
+    expected = [splitter.push(text[:cut]), splitter.finish()]
+    assert thought == "".join(part.reasoning for part in expected) == (choice.reasoning or "")
+    assert answer == "".join(part.text for part in expected) == choice.text
 
 
 @pytest.mark.parametrize("event", [TokenEvent(request_id="", finish_reason="length")])
