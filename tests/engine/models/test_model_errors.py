@@ -119,6 +119,7 @@ def test_a_description_that_makes_no_sense_is_refused(
         ("smollm3", "every fourth", {"no_rope_layers": [1]}, "1 entries for 4 layers"),
         ("mixtral", "two of four", {"num_experts_per_tok": 5}, "5 experts for each token, but only 4"),
         ("mixtral", "two of four", {"num_local_experts": ...}, "'num_experts' is missing"),
+        ("mixtral", "two of four", {"num_local_experts": 10**12}, "not an integer from 1 to 1024"),
         ("qwen3_moe", "normalized", {"mlp_only_layers": 3}, "'mlp_only_layers' is 3, not a list"),
         ("qwen3_moe", "normalized", {"decoder_sparse_step": 0}, "'decoder_sparse_step' is 0"),
     ],
