@@ -162,21 +162,56 @@ def test_greedy_answers_of_the_engine_equal_those_of_transformers(family: str, t
     engine = EngineCore(
         EngineConfig(model=str(tmp_path), kv_cache_memory=1 << 22, max_step_tokens=48, max_running=4)
     )
+    prompts = mixed_prompts()
+    answers = run(engine, prompts, SamplingParams(temperature=0.0, max_tokens=12))
+    assert engine.stats().prefix_hits > 0
+    assert engine.info.architecture == family
+    assert engine.info.vocab_size == VOCAB
+    for number, prompt in enumerate(prompts):
+        answer = answers[f"{number}.0"]
+        assert len(answer) == 12
+        (logits,) = reference_logits(reference, [prompt + answer])
+        assert answer == logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist(), number
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3", "smollm3", "qwen3_moe"])
+def test_answers_do_not_depend_on_how_the_engine_goes_about_them(family: str, tmp_path: Path) -> None:
+    """Windows, ropes by layer, unmarked positions, experts: in other chunks and blocks, forked, preempted."""
+    make(family, TYPICAL[family], tmp_path)
+    params = SamplingParams(temperature=1.0, seed=5, n=2, max_tokens=20)
+    block = open_weights(tmp_path).config.kv_bytes_per_token(4) * 16
+    settings: list[dict[str, Any]] = [
+        {"max_step_tokens": 300},
+        {"max_step_tokens": 16, "max_running": 3},
+        {"block_size": 4},
+        {"kv_cache_memory": 33 * block, "max_running": 16},
+        {"kv_cache_memory": 33 * block, "prefix_caching": False},
+    ]
+    found = []
+    for options in settings:
+        limits = {"kv_cache_memory": 400 * block, "max_model_len": 512, **options}
+        engine = EngineCore(EngineConfig(model=str(tmp_path), device="cpu", **limits))
+        found.append(run(engine, mixed_prompts(), params))
+        assert (engine.stats().preemptions > 0) == (options.get("kv_cache_memory") is not None)
+    assert len(set(map(tuple, found[0].values()))) > 15, "the model must not always say the same"
+    for options, answers in zip(settings, found, strict=True):
+        assert answers == found[0], options
+
+
+def mixed_prompts() -> list[list[int]]:
+    """Of all lengths, half of them with the same beginning."""
     shared, *others = prompts_of((70, 1, 20, 100, 150, 30))
-    prompts = [*others, *(shared + other for other in others)]
+    return [*others, *(shared + other for other in others)]
+
+
+def run(engine: EngineCore, prompts: list[list[int]], params: SamplingParams) -> dict[str, list[int]]:
+    """The tokens of every choice of every prompt, all submitted at once."""
     answers: dict[str, list[int]] = {}
-    params = SamplingParams(temperature=0.0, max_tokens=12)
     for number, prompt in enumerate(prompts):
         engine.submit(Request(id=str(number), prompt=prompt, params=params))
     while engine.has_work:
         for event in engine.step():
             assert event.error is None
-            answers.setdefault(event.request_id, []).extend(event.token_ids)
-    assert engine.stats().prefix_hits > 0
-    assert engine.info.architecture == family
-    assert engine.info.vocab_size == VOCAB
-    for number, prompt in enumerate(prompts):
-        answer = answers[str(number)]
-        assert len(answer) == 12
-        (logits,) = reference_logits(reference, [prompt + answer])
-        assert answer == logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist(), number
+            answers.setdefault(f"{event.request_id}.{event.index}", []).extend(event.token_ids)
+    engine.check()
+    return answers
