@@ -30,7 +30,7 @@ def feed(choice: Choice, tokenizer: Tokenizer, text: str, end: str = "length") -
 
 
 def new(tokenizer: Tokenizer, inside: bool = False, family: Family = THINK, **params: Any) -> Choice:
-    return Choice(0, tokenizer, SamplingParams(**params), Reasoning(family, inside))
+    return Choice(0, tokenizer, SamplingParams(**params), [], Reasoning(family, inside))
 
 
 def test_marks_split_over_tokens_never_show(tokenizer: Tokenizer) -> None:

@@ -194,6 +194,11 @@ def test_decoding_gives_the_text_back_and_a_stream_the_same_after_any_prefix(
     assert shown in (whole, f" {whole}")
     prompt = plain(ours, "the gate")
     assert ours.decode(prompt + ids, skip_special=False) == ours.decode(prompt) + shown
+    # Behind a control token, as in a chat, a text of its own begins.
+    assert not ours.begins_text(prompt)
+    begins = ours.begins_text([min(ours.special_ids)])
+    begun = TextStream(ours, SamplingParams(skip_special_tokens=False), begins=begins)
+    assert "".join(map(begun.push, ids)) + begun.finish() == whole
     if "<0x00>" in vocabulary(ours) and exact(ours):
         assert whole == text.replace("▁", " ")
 

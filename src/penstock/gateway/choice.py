@@ -30,7 +30,7 @@ class SentChoice:
         arrived: float,
     ) -> None:
         self.finish_reason: FinishReason | None = None
-        self._choice = Choice(index, tokenizer, params, reasoning)
+        self._choice = Choice(index, tokenizer, params, prompt.ids, reasoning)
         self._prompt = prompt
         self._shown = shown
         self._scores = Scores(tokenizer, as_ids=shown.as_ids)

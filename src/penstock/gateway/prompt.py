@@ -42,6 +42,10 @@ class EchoedPrompt:
         self._positions: list[Position] | None = None
 
     @property
+    def ids(self) -> list[int]:
+        return self._prompt.ids
+
+    @property
     def text(self) -> str:
         return self._prompt.text or ""
 

@@ -62,7 +62,8 @@ class Running:
         self._prompt_logprobs: list[TokenLogprobs] = []
         self._cached = 0
         self._choices = [
-            Choice(index, tokenizer, request.params, reasoning) for index in range(request.params.n)
+            Choice(index, tokenizer, request.params, request.prompt, reasoning)
+            for index in range(request.params.n)
         ]
 
     @property

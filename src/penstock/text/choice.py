@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from penstock.engine.request import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
 from penstock.text.reasoning import Parts, Reasoning, Splitter
@@ -20,7 +21,12 @@ class Choice:
     """
 
     def __init__(
-        self, index: int, tokenizer: Tokenizer, params: SamplingParams, reasoning: Reasoning | None = None
+        self,
+        index: int,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        reasoning: Reasoning | None = None,
     ) -> None:
         self.index = index
         self.token_ids: list[int] = []  # everything generated, the token that ended it included
@@ -32,7 +38,9 @@ class Choice:
         self.stop_reason: int | str | None = None  # the client's own stop token or string that ended it
         self._params = params
         self._splitter = None if reasoning is None else Splitter(reasoning)
-        self._stream = TextStream(tokenizer, params, keep=_marks(tokenizer, reasoning))
+        self._stream = TextStream(
+            tokenizer, params, keep=_marks(tokenizer, reasoning), begins=tokenizer.begins_text(prompt)
+        )
         self._thought: list[str] = []
         self._answer: list[str] = []
 

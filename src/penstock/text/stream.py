@@ -27,15 +27,24 @@ class TextStream:
     """
 
     __slots__ = (
-        "_bytes", "_count", "_decode", "_first", "_held", "_hidden", "_keep_stop", "_parts", "_state",
-        "_stops", "stopped",
+        "_begins", "_bytes", "_count", "_decode", "_first", "_held", "_hidden", "_keep_stop", "_parts",
+        "_state", "_stops", "stopped",
     )  # fmt: skip
 
     def __init__(
-        self, tokenizer: Tokenizer, params: SamplingParams, keep: frozenset[int] = frozenset()
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        keep: frozenset[int] = frozenset(),
+        *,
+        begins: bool = False,
     ) -> None:
-        """`keep`: special tokens whose text is wanted even if the others are skipped."""
+        """`keep`: special tokens whose text is wanted even if the others are skipped.
+
+        `begins`: a text of its own, of which a space before the first word is no part.
+        """
         self.stopped: str | None = None
+        self._begins = begins
         self._bytes = tokenizer.token_bytes
         special = tokenizer.special_ids - keep if keep else tokenizer.special_ids
         self._hidden = special if params.skip_special_tokens else frozenset()
@@ -73,6 +82,9 @@ class TextStream:
     def _take(self, text: str) -> str:
         if not text:
             return ""
+        if self._begins:
+            self._begins = False
+            text = text.removeprefix(" ")
         if self._stops is not None and self._count >= self._first:
             text = self._scan(text)
         if text:

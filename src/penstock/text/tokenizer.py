@@ -116,6 +116,14 @@ class Tokenizer:
         )
         return text.removeprefix(" ") if self._vocabulary.strips_leading_space else text
 
+    def begins_text(self, prompt: Sequence[int]) -> bool:
+        """Whether what follows a prompt is a text of its own, whose first word has no space before it.
+
+        Encoding puts one there in some vocabularies, so that models write it there too.
+        """
+        alone = not prompt or prompt[-1] in self.special_ids
+        return alone and self._vocabulary.strips_leading_space
+
     def _segment(self, text: str, mark: str, continued: bool) -> list[int]:
         text = text.replace(mark, "")
         return _ids(self._continued if continued else self._plain, text) if text else []
