@@ -76,6 +76,8 @@ def test_wrong_texts_are_refused_with_their_place(llm: LLM) -> None:
 def test_an_encoder_does_not_generate(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="is an encoder: it gives vectors and scores"):
         llm.generate("The sky is")
+    with pytest.raises(InvalidRequestError, match="is an encoder: it gives vectors and scores"):
+        llm.chat([{"role": "user", "content": "Hello"}])
 
 
 def with_tokenizer(folder: Path, model: Path) -> Path:

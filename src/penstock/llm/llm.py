@@ -215,6 +215,8 @@ class LLM:
     def _prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams, processors: Any, **options: Any
     ) -> Running:
+        if "generate" not in self.engine.info.tasks:
+            raise InvalidRequestError("This model is an encoder: it gives vectors and scores, not answers.")
         if self._template is None:
             self._template = ChatTemplate(self.tokenizer.chat_template, self.tokenizer)
         ids = self._template.encode([dict(message) for message in messages], **options)
