@@ -59,7 +59,7 @@ def output_of(engine: EngineCore, request: Request, **kwargs: Any) -> tuple[list
 
 
 def request_of(name: str = "r", prompt: list[int] | None = None, **options: Any) -> Request:
-    ours = {name: options.pop(name) for name in ("bad_words", "choices", "pooling") if name in options}
+    ours = {name: options.pop(name) for name in ("bad_words", "guided", "pooling") if name in options}
     params = {"temperature": 0.0, "max_tokens": 8, **options}
     return Request(
         id=name, prompt=prompt or [5, 6, 7], params=SamplingParams(**params), eos_token_ids=(END,), **ours
@@ -230,7 +230,7 @@ CHOICES = ((11, 12, 13), (11, 14), (20,), (20, 21))
 @pytest.mark.parametrize("seed", range(12))
 def test_a_guided_answer_is_one_of_the_choices(seed: int, model: Path) -> None:
     tokens, event = output_of(
-        engine_of(model), request_of(choices=CHOICES, temperature=2.0, seed=seed, max_tokens=20)
+        engine_of(model), request_of(guided=CHOICES, temperature=2.0, seed=seed, max_tokens=20)
     )
     if tokens[-1] == END:
         # Only where a choice begins another does the model say that it is over.
@@ -243,23 +243,23 @@ def test_a_guided_answer_is_one_of_the_choices(seed: int, model: Path) -> None:
 def test_the_likelier_choice_is_taken(model: Path) -> None:
     engine = engine_of(model)
     [first, *_], _ = output_of(engine, request_of(logprobs=0))
-    tokens, _ = output_of(engine, request_of("g", choices=((first, 30), (first + 1, 30))))
+    tokens, _ = output_of(engine, request_of("g", guided=((first, 30), (first + 1, 30))))
     assert tokens == [first, 30]
 
 
 def test_a_choice_longer_than_the_answer_may_be_is_cut(model: Path) -> None:
-    tokens, event = output_of(engine_of(model), request_of(choices=((11, 12, 13),), max_tokens=2))
+    tokens, event = output_of(engine_of(model), request_of(guided=((11, 12, 13),), max_tokens=2))
     assert (tokens, event.finish_reason) == ([11, 12], "length")
 
 
 def test_choices_can_be_guided_where_the_end_of_text_is_ignored(model: Path) -> None:
     engine = engine_of(model)
-    tokens, event = output_of(engine, request_of(choices=((20,), (20, 21)), ignore_eos=True))
+    tokens, event = output_of(engine, request_of(guided=((20,), (20, 21)), ignore_eos=True))
     assert tokens in ([20, END], [20, 21])
     assert event.finish_reason == "stop"
 
 
-@pytest.mark.parametrize("name", ["bad_words", "choices"])
+@pytest.mark.parametrize("name", ["bad_words", "guided"])
 @pytest.mark.parametrize(("ids", "sentence"), [((), "is empty"), ((5, 10**6), "has the token id 1000000")])
 def test_token_sequences_that_cannot_be_are_refused(
     name: str, ids: tuple[int, ...], sentence: str, model: Path

@@ -63,7 +63,7 @@ def requests_for(vocab: int, tokens: int) -> list[Request]:
                 params=kinds[number % 5],
                 eos_token_ids=(2,),
                 bad_words=bad if number % 5 == 0 else (),
-                choices=choices if number % 5 == 2 else (),
+                guided=choices if number % 5 == 2 else (),
             )
         )
     return made

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from penstock.errors import InvalidRequestError
-from penstock.text.constraints import bad_word_ids, choice_ids
+from penstock.text.constraints import bad_word_ids, guided_ids
 from penstock.text.tokenizer import Tokenizer
 from penstock.text.vocabulary import Vocabulary
 
@@ -28,19 +28,19 @@ def test_a_word_of_white_space_alone_is_refused(tokenizer: Tokenizer) -> None:
 
 
 def test_nothing_asked_is_nothing(tokenizer: Tokenizer) -> None:
-    assert bad_word_ids(tokenizer, ()) == choice_ids(tokenizer, ()) == ()
+    assert bad_word_ids(tokenizer, ()) == guided_ids(tokenizer, ()) == ()
 
 
 @pytest.mark.parametrize("text", ["yes", " yes", "Straße 🙂", "<|im_end|>", "\n\n", "a b  c"])
 def test_a_choice_is_spelled_exactly_and_never_by_control_tokens(tokenizer: Tokenizer, text: str) -> None:
-    [ids] = choice_ids(tokenizer, [text])
+    [ids] = guided_ids(tokenizer, [text])
     assert b"".join(map(tokenizer.token_bytes, ids)).decode() == text
     assert not set(ids) & tokenizer.special_ids
 
 
 def test_the_same_choice_twice_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidRequestError, match="guided_choice has 'a' twice"):
-        choice_ids(tokenizer, ["a", "b", "a"])
+        guided_ids(tokenizer, ["a", "b", "a"])
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def prefixing() -> Tokenizer:
 
 def test_a_space_that_the_tokenizer_adds_is_not_in_the_answer(prefixing: Tokenizer) -> None:
     assert prefixing.token_text(prefixing.encode("yes")[0]) == " yes"
-    [ids] = choice_ids(prefixing, ["yes"])
+    [ids] = guided_ids(prefixing, ["yes"])
     assert "".join(map(prefixing.token_text, ids)) == "yes"
-    [spaced] = choice_ids(prefixing, [" yes"])
+    [spaced] = guided_ids(prefixing, [" yes"])
     assert "".join(map(prefixing.token_text, spaced)) == " yes"
 
 
 def test_what_the_tokenizer_cannot_spell_is_refused(prefixing: Tokenizer) -> None:
     with pytest.raises(InvalidRequestError, match="cannot spell exactly") as caught:
-        choice_ids(prefixing, ["no"])
+        guided_ids(prefixing, ["no"])
     assert caught.value.param == "guided_choice"

@@ -86,7 +86,7 @@ class EngineCore:
                 param="pooling",
             )
         _check_tokens("prompt", request.prompt, self.info.vocab_size)
-        for name, texts in (("bad_words", request.bad_words), ("guided_choice", request.choices)):
+        for name, texts in (("bad_words", request.bad_words), ("guided_choice", request.guided)):
             for ids in texts:
                 _check_tokens(name, ids, self.info.vocab_size)
         request.params.check_vocabulary(self.info.vocab_size)

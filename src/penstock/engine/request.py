@@ -146,7 +146,7 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     eos_token_ids: tuple[int, ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that must not be completed
-    choices: tuple[tuple[int, ...], ...] = ()  # the output is one of these token sequences
+    guided: tuple[tuple[int, ...], ...] = ()  # the output is one of these token sequences
     pooling: Pooling | None = None
     segments: list[int] = field(default_factory=list)  # an encoder's segment of each token; empty: all 0
     priority: int = 0  # lower is earlier

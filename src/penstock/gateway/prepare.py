@@ -22,7 +22,7 @@ from penstock.protocol.generation import (
     check_prompt_scores,
     truncated,
 )
-from penstock.text.constraints import bad_word_ids, choice_ids
+from penstock.text.constraints import bad_word_ids, guided_ids
 from penstock.text.reasoning import Reasoning, reasoning_of
 
 
@@ -35,7 +35,7 @@ class Prepared:
     returned: int  # of these
     prompts: list[Prompt]
     bad_words: tuple[tuple[int, ...], ...] = ()
-    choices: tuple[tuple[int, ...], ...] = ()
+    guided: tuple[tuple[int, ...], ...] = ()
     beam: BeamSearchParams | None = None
     reasoning: Reasoning | None = None
     shown: Shown = field(default_factory=Shown)
@@ -49,7 +49,7 @@ class Prepared:
                 params=self.params,
                 eos_token_ids=eos_token_ids,
                 bad_words=self.bad_words,
-                choices=self.choices,
+                guided=self.guided,
                 priority=self.request.priority or 0,
                 salt=salt,
             )
@@ -137,7 +137,7 @@ def _prepared(
         returned=params.n,
         prompts=prompts,
         bad_words=bad_word_ids(model.tokenizer, params.bad_words),
-        choices=choice_ids(model.tokenizer, params.guided_choice),
+        guided=guided_ids(model.tokenizer, params.guided_choice),
         beam=beam,
         reasoning=reasoning,
         shown=shown,

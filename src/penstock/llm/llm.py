@@ -25,7 +25,7 @@ from penstock.llm.processors import Processors, find_processors
 from penstock.llm.progress import ProgressBar, Stages
 from penstock.llm.running import Gathering, OneToken, Running, check
 from penstock.text.chat import ChatTemplate
-from penstock.text.constraints import bad_word_ids, choice_ids
+from penstock.text.constraints import bad_word_ids, guided_ids
 from penstock.text.reasoning import Reasoning, check_parser, find_family, reasoning_of
 from penstock.text.template_file import template_from
 from penstock.text.tokenizer import Tokenizer
@@ -240,7 +240,7 @@ class LLM:
             params=params.for_engine(),
             eos_token_ids=self.tokenizer.eos_token_ids,
             bad_words=bad_word_ids(self.tokenizer, params.bad_words),
-            choices=choice_ids(self.tokenizer, params.guided_choice),
+            guided=guided_ids(self.tokenizer, params.guided_choice),
         )
         text = prompt if isinstance(prompt, str) else None
         return Running(request, params, text, self.tokenizer, reasoning, processors)

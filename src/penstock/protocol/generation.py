@@ -20,7 +20,7 @@ from penstock.engine.request import (
 )
 from penstock.errors import ContextLengthError, InvalidRequestError
 from penstock.protocol.decode import shown
-from penstock.protocol.structured import Choices, StructuredOutputs, guided_choice
+from penstock.protocol.structured import GuidedTexts, StructuredOutputs, guided_choice
 
 MAX_LOGPROBS = 20  # alternatives at a position; the engine itself could give more
 MAX_ALLOWED_TOKENS = 65536
@@ -121,7 +121,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
         ]
         | None
     ) = None
-    guided_choice: Choices | None = None
+    guided_choice: GuidedTexts | None = None
     structured_outputs: StructuredOutputs | None = None
     prompt_logprobs: (
         Annotated[

@@ -13,7 +13,7 @@ from penstock.errors import InvalidRequestError
 MAX_CHARACTERS = 65536  # of all choices together
 _OFF = Meta(description="Not supported.", extra_json_schema={"enum": [None, False]})
 
-Choices = Annotated[
+GuidedTexts = Annotated[
     list[str],
     Meta(
         description="The answer is exactly one of these texts.",
@@ -30,7 +30,7 @@ Choices = Annotated[
 class StructuredOutputs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Of vLLM's kinds only `choice`."""
 
-    choice: Choices | None = None
+    choice: GuidedTexts | None = None
     json: Annotated[Any, _OFF] = None
     json_object: Annotated[Any, _OFF] = None
     regex: Annotated[Any, _OFF] = None

@@ -26,7 +26,7 @@ def bad_word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[Ids, ...]:
     return tuple(found)
 
 
-def choice_ids(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[Ids, ...]:
+def guided_ids(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[Ids, ...]:
     """The token sequences of which one will be the answer, in the order of the choices."""
     seen: set[str] = set()
     for choice in choices:

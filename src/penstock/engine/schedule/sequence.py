@@ -50,12 +50,12 @@ class Sequence:
         self.ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             self.ends |= set(self.request.eos_token_ids)
-        if self.request.choices:
+        if self.request.guided:
             # Without them a choice that begins another could never be given.
             self.ends |= set(self.request.eos_token_ids)
             # One tree for all choices of a request: it may be large.
             shared = None if self.origin is None else self.origin.guide
-            self.guide = shared or Guide(self.request.choices, sorted(self.ends))
+            self.guide = shared or Guide(self.request.guided, sorted(self.ends))
 
     @property
     def remaining(self) -> int:
