@@ -219,7 +219,7 @@ def test_what_forbids_everything_ends_the_request_with_a_sentence_and_no_other(m
         engine, request_of("stuck", allowed_token_ids=[11], bad_words=((11,),)), request_of("other")
     )
     [event] = found["stuck"]
-    assert event.finish_reason == "error"
+    assert (event.finish_reason, event.invalid) == ("error", True)
     assert "Every token is forbidden" in (event.error or "")
     assert [token for event in found["other"] for token in event.token_ids] == wanted
 
@@ -297,8 +297,10 @@ def failing(*_: Any) -> torch.Tensor:
     ("processor", "sentence"),
     [
         (failing, "ZeroDivisionError: no reason at all"),
-        (lambda prompt, output, logits: logits[:5], "RuntimeError"),
-        (lambda prompt, output, logits: None, "TypeError"),
+        (lambda prompt, output, logits: logits[:5], r"shape [5]"),
+        (lambda prompt, output, logits: logits.sum(), "shape []"),
+        (lambda prompt, output, logits: logits + float("inf"), "infinite"),
+        (lambda prompt, output, logits: None, "AttributeError"),
         (lambda prompt, output, logits: logits * float("nan"), "not numbers"),
     ],
 )
@@ -313,6 +315,6 @@ def test_a_processor_that_fails_ends_its_own_request_alone(
     while engine.has_work:
         found += engine.step()
     [bad] = [event for event in found if event.request_id == "bad"]
-    assert bad.finish_reason == "error"
+    assert (bad.finish_reason, bad.invalid) == ("error", True)
     assert sentence in (bad.error or "")
     assert [t for event in found if event.request_id == "other" for t in event.token_ids] == wanted

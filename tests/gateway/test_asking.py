@@ -227,6 +227,17 @@ def test_bad_words_and_allowed_tokens_are_obeyed(server: Server) -> None:
     assert complete(server, allowed_token_ids=digits)["choices"][0]["text"].isdigit()
 
 
+def test_rules_that_leave_nothing_to_say_are_the_clients_mistake(server: Server) -> None:
+    rules = {"guided_choice": ["Paris"], "bad_words": ["Paris"]}
+    reply = server.post(TEXT, {"prompt": PARIS, **rules})
+    assert reply.status == 400, reply.body
+    [event] = streamed(server, TEXT, prompt=PARIS, **rules)
+    for error in (reply.json()["error"], event["error"]):
+        assert error["type"] == "invalid_request_error"
+        assert error["message"].startswith("Every token is forbidden at this point by the request's own")
+    assert complete(server)["choices"][0]["text"]
+
+
 def test_token_ids_the_model_does_not_have_are_refused(server: Server) -> None:
     reply = server.post(TEXT, {"prompt": "x", "allowed_token_ids": [10_000_000]})
     assert (reply.status, reply.error["param"]) == (400, "allowed_token_ids")

@@ -236,12 +236,14 @@ class BeamRequest:
             for index, hypothesis in enumerate(best)
         ]
         reason = f"The beam search found only {len(best)} different answers; ask for fewer."
-        return events + self.failed(reason)[len(best) :]
+        return events + self.failed(reason, invalid=True)[len(best) :]
 
-    def failed(self, reason: str | None) -> list[TokenEvent]:
+    def failed(self, reason: str | None, *, invalid: bool) -> list[TokenEvent]:
         """The events when the engine gave up on one of the beams."""
         return [
-            TokenEvent(request_id=self.request.id, index=index, finish_reason="error", error=reason)
+            TokenEvent(
+                request_id=self.request.id, index=index, finish_reason="error", error=reason, invalid=invalid
+            )
             for index in range(self._num_returned)
         ]
 

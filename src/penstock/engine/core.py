@@ -115,7 +115,7 @@ class EngineCore:
         self._failed_steps = 0
         # Before the scheduler takes the results: those who finish give their blocks back.
         self._count(plan, result)
-        computed = self._scheduler.complete(plan, result.tokens, failed=result.errors)
+        computed = self._scheduler.complete(plan, result.tokens, failed=result.failures)
         return [_event(sequence, result) for sequence in computed]
 
     def stats(self) -> EngineStats:
@@ -186,7 +186,8 @@ def _event(sequence: LiveSequence, result: StepResult) -> TokenEvent:
         cached_tokens=sequence.cached,
     )
     if sequence.finish_reason == "error":
-        event.error = result.errors[sequence]
+        failure = result.failures[sequence]
+        event.error, event.invalid = failure.sentence, failure.invalid
         return event
     event.prompt_logprobs = result.prompt_logprobs.get(sequence, [])
     event.embedding = result.vectors.get(sequence, b"")

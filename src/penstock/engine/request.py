@@ -174,6 +174,7 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None  # the id that ended it, when finish_reason is "stop"
     error: str | None = None  # a sentence, when finish_reason is "error"
+    invalid: bool = False  # the error is the request's own fault, and would be again
     cached_tokens: int = 0  # prompt tokens taken from the prefix cache
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # from the second token on; once
     embedding: bytes = b""  # float32, little-endian: what a pooled request gives, not normalized

@@ -40,7 +40,7 @@ class BeamStream:
             events = [await step.read() for step in self._steps]
             failed = next((event for event in events if not event.logprobs), None)
             if failed is not None:
-                for event in self._beams.failed(failed.error):
+                for event in self._beams.failed(failed.error, invalid=failed.invalid):
                     yield event
                 return
             self._beams.take(events)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.engine.request import FinishReason as EngineReason
 from penstock.engine.request import SamplingParams, TokenEvent
+from penstock.errors import InvalidRequestError
 from penstock.gateway.prompt import EchoedPrompt, Shown
 from penstock.gateway.scores import Scores
 from penstock.observe.metrics import Ending, Metrics
@@ -88,7 +89,7 @@ class SentChoice:
         if self._shown.token_ids:
             delta.token_ids = choice.token_ids[known:]
         if choice.finish_reason is not None:
-            self._end(choice.finish_reason, event.error, now)
+            self._end(choice.finish_reason, event, now)
             delta.finish_reason, delta.stop_reason = self.finish_reason, choice.stop_reason
         return delta
 
@@ -114,10 +115,12 @@ class SentChoice:
             self._counted = True
             self._metrics.finished[ending].inc()
 
-    def _end(self, reason: EngineReason, error: str | None, now: float) -> None:
+    def _end(self, reason: EngineReason, event: TokenEvent, now: float) -> None:
         if reason == "cancelled" or reason == "error":
             self.count("error")
-            message = error or "The engine ended this request before it was complete."
+            message = event.error or "The engine ended this request before it was complete."
+            if event.invalid:
+                raise InvalidRequestError(message)
             raise HTTPError(500, message, code="generation_failed", type=SERVER_ERROR)
         self.finish_reason = reason
         self.count(reason)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.engine.request import Request, SamplingParams, TokenEvent, TokenLogprobs
 from penstock.engine.schedule.sequence import LogitsProcessor
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequestError, PenstockError
 from penstock.llm.outputs import CompletionOutput, RequestOutput, StreamChunk
 from penstock.text.choice import Choice
 from penstock.text.reasoning import Reasoning
@@ -76,7 +76,7 @@ class Running:
 
     def take(self, event: TokenEvent) -> bool:
         if event.finish_reason == "error":
-            self.error = PenstockError(event.error or "The engine failed while computing this request.")
+            self.error = _error(event)
             return False
         choice = self._choices[event.index]
         known = len(choice.token_ids)
@@ -138,7 +138,12 @@ class OneToken:
 
     def take(self, event: TokenEvent) -> bool:
         if event.finish_reason == "error":
-            self.error = PenstockError(event.error or "The engine failed while computing this request.")
+            self.error = _error(event)
         else:
             self.event = event
         return False
+
+
+def _error(event: TokenEvent) -> PenstockError:
+    kind = InvalidRequestError if event.invalid else PenstockError
+    return kind(event.error or "The engine failed while computing this request.")

@@ -110,9 +110,13 @@ def _process(logits: Tensor, batch: SamplingBatch) -> dict[int, Exception]:
     failures: dict[int, Exception] = {}
     for row, process in batch.processors:
         try:
-            logits[row] = process(logits[row].clone())
-            if logits[row].isnan().any():
-                raise ValueError("it gave logits that are not numbers")
+            processed = process(logits[row].clone())
+            if processed.shape != logits[row].shape:
+                raise ValueError(f"it gave logits of shape {list(processed.shape)}")
+            # Minus infinity forbids a token; whatever is not a number, or beyond all, is a mistake.
+            if not (processed < float("inf")).all():
+                raise ValueError("it gave logits that are not numbers, or infinite")
+            logits[row] = processed
         except Exception as error:
             failures[row] = error
             logits[row] = 0.0

@@ -21,10 +21,24 @@ from penstock.engine.schedule.sequence import Sequence
 # Rows of the prompt whose log-probabilities are worked out at once: the logits of a long prompt are large.
 LOGPROB_ROWS = 256
 
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a sequence came to nothing."""
+
+    sentence: str
+    invalid: bool = False  # its request is at fault, not the model or the device
+
+
 _FAILURES = {
-    NO_TOKEN: "The model's output for this request is not a number; its weights or precision are at fault.",
-    ALL_BANNED: "Every token is forbidden at this point by the request's own rules (guided_choice, "
-    "allowed_token_ids, bad_words, min_tokens, processors); none can be generated.",
+    NO_TOKEN: Failure(
+        "The model's output for this request is not a number; its weights or precision are at fault."
+    ),
+    ALL_BANNED: Failure(
+        "Every token is forbidden at this point by the request's own rules (guided_choice, "
+        "allowed_token_ids, bad_words, min_tokens, processors); none can be generated.",
+        invalid=True,
+    ),
 }
 
 
@@ -36,7 +50,7 @@ class StepResult:
     logprobs: dict[Sequence, TokenLogprobs] = field(default_factory=dict)
     prompt_logprobs: dict[Sequence, list[TokenLogprobs]] = field(default_factory=dict)  # whole prompts
     vectors: dict[Sequence, bytes] = field(default_factory=dict)  # float32, little-endian
-    errors: dict[Sequence, str] = field(default_factory=dict)  # sentences
+    failures: dict[Sequence, Failure] = field(default_factory=dict)
 
 
 class Runner:
@@ -70,6 +84,9 @@ class Runner:
         copy_blocks(self._cache, plan.copies)
         for sequence in plan.admitted:
             self._slots.load(sequence)
+            # What a former owner of the slot left, who was cancelled in the middle of its prompt.
+            self._prompt_logprobs.pop(sequence.slot, None)
+            self._sums.pop(sequence.slot, None)
         for grant in plan.grants:
             self._slots.update_blocks(grant.sequence)
         hidden = self._model.forward(self._inputs(plan), self._cache)
@@ -96,9 +113,10 @@ class Runner:
         result.tokens = sampled.tokens.tolist()
         for sequence, token in zip(sampling, result.tokens, strict=True):
             if token < 0:
-                result.errors[sequence] = _FAILURES[token]
+                result.failures[sequence] = _FAILURES[token]
         for row, error in sampled.failures.items():
-            result.errors[sampling[row]] = f"A logits processor failed: {type(error).__name__}: {error}."
+            sentence = f"A logits processor failed: {type(error).__name__}: {error}."
+            result.failures[sampling[row]] = Failure(sentence, invalid=True)
         if sampled.logprobs is not None:
             entries = _entries(sampled.logprobs)
             for row, entry in zip(batch.logprob_rows, entries, strict=True):
@@ -141,7 +159,7 @@ class Runner:
         if vector.isfinite().all():
             result.vectors[sequence] = vector.cpu().float().numpy().astype("<f4").tobytes()
         else:
-            result.errors[sequence] = _FAILURES[NO_TOKEN]
+            result.failures[sequence] = _FAILURES[NO_TOKEN]
 
     def _inputs(self, plan: StepPlan) -> StepInputs:
         device, size = self._model.device, self._block_size
