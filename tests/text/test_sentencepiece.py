@@ -303,6 +303,13 @@ def test_no_bytes_break_the_reader(data: bytes, tmp_path_factory: pytest.TempPat
         read_sentencepiece(path)
 
 
+def test_bytes_where_a_number_should_be_are_refused(tmp_path: Path) -> None:
+    # One piece (field 1) whose kind (its field 3) is a text.
+    (tmp_path / "odd.model").write_bytes(b"\x0a\x06\x0a\x01a\x1a\x01b")
+    with pytest.raises(ModelError, match="has bytes where a number should be"):
+        read_sentencepiece(tmp_path / "odd.model")
+
+
 def test_compatibility_characters_are_normalized_as_the_model_was_trained(tmp_path: Path) -> None:
     ours = from_folder(tmp_path / "m", train(**MODELS["nfkc"]))
     for text in ("ﬁne", "Ａ", "①"):

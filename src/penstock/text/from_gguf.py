@@ -121,20 +121,13 @@ def _byte_level(source: _Source) -> _Built:
 
 
 def _sentencepiece(source: _Source) -> _Built:
-    made = _pieces(source, space_first=source.flag("add_space_prefix", True))
-    backend = pieces.bpe(made, source.special)
-    return _Built(backend, "sentencepiece", add_bos=True, strips_leading_space=made.space_first)
-
-
-def _listed_merges(source: _Source) -> _Built:
-    """Gemma 4: pieces, merged in the order of a list as byte-level BPE does it."""
-    made = _pieces(source, space_first=source.flag("add_space_prefix", False), merges=_merges(source))
+    made = _pieces(source)
     backend = pieces.bpe(made, source.special)
     return _Built(backend, "sentencepiece", add_bos=True, strips_leading_space=made.space_first)
 
 
 def _unigram(source: _Source) -> _Built:
-    made = _pieces(source, space_first=source.flag("add_space_prefix", True))
+    made = _pieces(source)
     backend, plain = pieces.unigram(made, source.special)
     begin, end = source.flag("add_bos_token", False), source.flag("add_eos_token", True)
     frame = None
@@ -171,7 +164,6 @@ def _bert(source: _Source) -> _Built:
 _KINDS: dict[str, Callable[[_Source], _Built]] = {
     "gpt2": _byte_level,
     "llama": _sentencepiece,
-    "gemma4": _listed_merges,
     "t5": _unigram,
     "bert": _bert,
 }
@@ -229,15 +221,13 @@ def _merges(source: _Source) -> list[tuple[str, str]]:
     return [(merge[:cut], merge[cut + 1 :]) for merge, cut in zip(merges, cuts, strict=True)]
 
 
-def _pieces(source: _Source, *, space_first: bool, merges: list[tuple[str, str]] | None = None) -> Pieces:
+def _pieces(source: _Source) -> Pieces:
     file = source.file
-    scores: list[Any] = [0.0] * len(source.tokens)
-    if merges is None:
-        scores = _list(file, source.path, "scores", (int, float))
-        if len(scores) != len(source.tokens):
-            raise ModelError(
-                f"{source.path} has {len(source.tokens)} tokens and {len(scores)} scores; the two must agree."
-            )
+    scores = _list(file, source.path, "scores", (int, float))
+    if len(scores) != len(source.tokens):
+        raise ModelError(
+            f"{source.path} has {len(source.tokens)} tokens and {len(scores)} scores; the two must agree."
+        )
     phi3 = file.get("general.architecture") == "phi3"
     strips = frozenset(source.special) - _PHI3_KEEPS if phi3 else frozenset()
     return Pieces(
@@ -245,12 +235,11 @@ def _pieces(source: _Source, *, space_first: bool, merges: list[tuple[str, str]]
         scores=scores,
         kinds=source.kinds,
         unknown=source.ids.get("unknown", _unknown(source.kinds)),
-        space_first=space_first,
+        space_first=source.flag("add_space_prefix", True),
         single_spaces=source.flag("remove_extra_whitespaces", False),
         character_map=bytes(
             value & 0xFF for value in _list(file, source.path, "precompiled_charsmap", int, [])
         ),
-        merges=merges,
         strips_right=strips,
     )
 

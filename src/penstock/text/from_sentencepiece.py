@@ -54,14 +54,14 @@ def _model(data: bytes) -> SentencePieceModel:
             piece = dict(_fields(_message(value)))
             texts.append(_message(piece.get(1, b"")).decode("utf-8"))
             scores.append(_number(piece.get(2, b"\0\0\0\0")))
-            kinds.append(int(piece.get(3, Kind.NORMAL)))
+            kinds.append(_integer(piece.get(3, Kind.NORMAL)))
         elif number == 2:
             trainer.update(_fields(_message(value)))
         elif number == 3:
             normalizer.update(_fields(_message(value)))
     if not texts:
         raise _MalformedError("it has no pieces")
-    kind = trainer.get(3, _UNIGRAM)
+    kind = _integer(trainer.get(3, _UNIGRAM))
     if kind not in (_UNIGRAM, _BPE):
         raise _MalformedError(f"it is of kind {kind}, and only unigram (1) and BPE (2) are known")
     unknown = next((number for number, kind in enumerate(kinds) if kind == Kind.UNKNOWN), None)
@@ -71,8 +71,8 @@ def _model(data: bytes) -> SentencePieceModel:
             scores=scores,
             kinds=kinds,
             unknown=unknown,
-            space_first=bool(normalizer.get(3, True)),
-            single_spaces=bool(normalizer.get(4, True)),
+            space_first=bool(_integer(normalizer.get(3, True))),
+            single_spaces=bool(_integer(normalizer.get(4, True))),
             character_map=_message(normalizer.get(2, b"")),
         ),
         unigram=kind == _UNIGRAM,
@@ -123,6 +123,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _message(value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise _MalformedError("it has a number where a message should be")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int):
+        raise _MalformedError("it has bytes where a number should be")
     return value
 
 

@@ -38,8 +38,6 @@ class Pieces:
     space_first: bool = True  # a space is put before a text that begins, and before what follows a marker
     single_spaces: bool = False  # runs of spaces become one, and those at the ends none
     character_map: bytes = b""  # SentencePiece's compiled normalization
-    # Where merges are listed instead of following from scores.
-    merges: Sequence[tuple[str, str]] | None = None
     strips_right: frozenset[str] = field(default=frozenset())  # markers that take the white space behind them
 
 
@@ -53,11 +51,10 @@ def bpe(pieces: Pieces, special: Mapping[str, int]) -> Any:
     from tokenizers import Tokenizer, models
 
     vocabulary = _vocabulary(pieces)
-    merges = pieces.merges if pieces.merges is not None else _merges(pieces, vocabulary)
     has_bytes = "<0x00>" in vocabulary
     model = models.BPE(
         vocab=vocabulary,
-        merges=[pair for pair in merges if pair[0] + pair[1] not in special],
+        merges=[pair for pair in _merges(pieces, vocabulary) if pair[0] + pair[1] not in special],
         unk_token=None if pieces.unknown is None else pieces.texts[pieces.unknown],
         fuse_unk=True,
         byte_fallback=has_bytes,
