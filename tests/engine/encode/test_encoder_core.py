@@ -51,6 +51,16 @@ def test_a_texts_vector_does_not_depend_on_its_company(folder: Path, pooling: An
         assert np.array_equal(encode(engine, {name: ids}, pooling)[name], together[name]), len(ids)
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+def test_nor_does_it_where_sizes_fit_no_vector_of_the_processor(activation: str, tmp_path: Path) -> None:
+    save(tmp_path, "Bert", hidden_size=60, intermediate_size=101, hidden_act=activation)
+    engine = core(tmp_path)
+    texts = random_texts(80)
+    together = encode(engine, texts)
+    for name, ids in texts.items():
+        assert np.array_equal(encode(engine, {name: ids})[name], together[name]), len(ids)
+
+
 def test_a_pairs_score_does_not_depend_on_its_company(scorer: Path) -> None:
     engine = core(scorer)
     texts = random_texts(40)

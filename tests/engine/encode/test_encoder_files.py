@@ -12,10 +12,14 @@ from safetensors.torch import load_file, save_file
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.encode.core import EncoderCore
+from penstock.engine.encode.families import ENCODERS
+from penstock.engine.encode.weights import read_folder_config
+from penstock.engine.models.common import MAX_LAYERS
 from penstock.engine.opening import open_core
 from penstock.engine.pooling import longest_input, stored_pooling
 from penstock.errors import ConfigError, ModelError
-from tests.engine.encode.encoders import core, edit_config, encode, save
+from tests.engine.encode.encoders import CONFIGS, SHAPE, core, edit_config, encode, save
+from tests.engine.models.nonsense import NONSENSE
 
 TRANSFORMER = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
@@ -154,12 +158,17 @@ def test_all_missing_extra_and_misshapen_tensors_are_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": None, "vocab_size": None}, "does not give vocab_size, hidden_size"),
+        ({"hidden_size": None, "vocab_size": None}, "'vocab_size' is missing; 'hidden_size' is missing"),
         ({"num_attention_heads": 5}, "hidden size 48 is not a multiple of its 5 heads"),
-        ({"num_hidden_layers": 0}, "num_layers is 0"),
-        ({"hidden_size": "48"}, "hidden_size is '48'"),
-        ({"layer_norm_eps": -1}, "norm_eps is -1"),
-        ({"hidden_act": "swiglu"}, "hidden_act is 'swiglu'"),
+        ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0, not an integer from 1 to 1024"),
+        ({"num_hidden_layers": 3_000_000}, "'num_hidden_layers' is 3000000, not an integer from 1 to 1024"),
+        ({"hidden_size": "48"}, "'hidden_size' is '48'"),
+        (
+            {"hidden_size": "a", "num_attention_heads": "b"},
+            "'hidden_size' is 'a'.*'num_attention_heads' is 'b'",
+        ),
+        ({"layer_norm_eps": -1}, "'layer_norm_eps' is -1"),
+        ({"hidden_act": "swiglu"}, "activation 'swiglu' is not known"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder"),
         ({"vocab_size": 300}, r"word_embeddings.weight is \[200, 48\] instead of \[300, 48\]"),
@@ -172,6 +181,30 @@ def test_a_wrong_configuration_is_refused_with_a_sentence(
     edit_config(tmp_path, **changes)
     with pytest.raises(ModelError, match=message):
         core(tmp_path)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_no_nonsense_in_a_description_does_more_than_raise_a_model_error(name: str) -> None:
+    """Every field, replaced by every kind of nonsense: a shape that can be compared, or a sentence."""
+    kind, task = next((kind, name.removeprefix(kind)) for kind in CONFIGS if name.startswith(kind))
+    labels = {"num_labels": 1} if task == "ForSequenceClassification" else {}
+    described = json.loads(CONFIGS[kind](**SHAPE, **labels).to_json_string())
+    accepted = 0
+    for field in [
+        *described,
+        "pad_token_id",
+        "sentence_transformers",
+        "sbert_ce_default_activation_function",
+    ]:
+        for value in NONSENSE:
+            try:
+                config = read_folder_config(ENCODERS[name], {**described, field: value}, Path("model"))
+            except ModelError:
+                continue
+            accepted += 1
+            assert config.num_layers <= MAX_LAYERS
+            assert config.context_length >= 1
+    assert accepted > 100  # fields that do not matter, or may be left out
 
 
 def test_a_classifier_of_several_labels_is_refused(tmp_path: Path) -> None:

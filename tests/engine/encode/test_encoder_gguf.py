@@ -18,15 +18,22 @@ MEAN, CLS, RANK = 1, 2, 4
 
 
 def to_gguf(
-    folder: Path, file: Path, *, pooling: int | None = MEAN, left_out: str = "", offset: int = 0
+    folder: Path,
+    file: Path,
+    *,
+    pooling: int | None = MEAN,
+    left_out: str = "",
+    offset: int = 0,
+    layers: int = SHAPE["num_hidden_layers"],
+    heads: int = SHAPE["num_attention_heads"],
 ) -> Path:
     """What llama.cpp's converter writes for a BERT, metadata of the tokenizer aside."""
     writer = gguf.GGUFWriter(file, "bert")
-    writer.add_block_count(SHAPE["num_hidden_layers"])
+    writer.add_block_count(layers)
     writer.add_context_length(SHAPE["max_position_embeddings"] - offset)
     writer.add_embedding_length(SHAPE["hidden_size"])
     writer.add_feed_forward_length(SHAPE["intermediate_size"])
-    writer.add_head_count(SHAPE["num_attention_heads"])
+    writer.add_head_count(heads)
     writer.add_layer_norm_eps(SHAPE["layer_norm_eps"])
     writer.add_causal_attention(False)
     if pooling is not None:
@@ -89,4 +96,13 @@ def test_a_missing_tensor_is_named(name: str, tmp_path: Path) -> None:
     save(tmp_path / "folder", "Bert")
     file = to_gguf(tmp_path / "folder", tmp_path / "model.gguf", left_out=name)
     with pytest.raises(ModelError, match=name):
+        core(file)
+
+
+def test_all_numbers_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    save(tmp_path / "folder", "Bert")
+    file = to_gguf(tmp_path / "folder", tmp_path / "model.gguf", layers=3_000_000, heads=0)
+    with pytest.raises(
+        ModelError, match=r"'bert\.block_count' is 3000000, .* to 1024; 'bert\.attention\.head_count' is 0"
+    ):
         core(file)

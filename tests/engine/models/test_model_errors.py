@@ -21,10 +21,10 @@ from penstock.engine.models.weights import read_config
 from penstock.errors import ConfigError, ModelError
 from tests.engine.models.families import FAMILIES, edit_config, make, make_config
 from tests.engine.models.forward import all_logits
+from tests.engine.models.nonsense import INF, NAN, NONSENSE
 from tests.engine.models.test_llama import make_llama, prompts_of
 
 CPU = torch.device("cpu")
-NAN, INF = float("nan"), float("inf")
 
 
 def edit_tensors(path: Path, **changes: torch.Tensor | None) -> None:
@@ -55,7 +55,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 4
         ({"quantization_config": {"quant_method": "awq"}}, "quantized with awq"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantized with fp8"),
         ({"quantization_config": "gptq"}, "quantized with gptq"),
-        ({"hidden_act": "relu"}, "activation 'relu' is not known"),
+        ({"hidden_act": "mish"}, "activation 'mish' is not known"),
         ({"hidden_act": 1}, "'hidden_act' is 1, not a string"),
         ({"vocab_size": "many"}, "'vocab_size' is 'many', not an integer"),
         ({"vocab_size": True}, "'vocab_size' is True, not an integer"),
@@ -135,10 +135,10 @@ def test_a_switch_that_makes_no_sense_is_refused(
 
 def test_all_missing_and_senseless_fields_are_named(tmp_path: Path) -> None:
     make_llama(tmp_path)
-    edit_config(tmp_path, vocab_size=..., hidden_size=..., rms_norm_eps=-1, hidden_act="relu")
+    edit_config(tmp_path, vocab_size=..., hidden_size=..., rms_norm_eps=-1, hidden_act="mish")
     with pytest.raises(ModelError) as error:
         load_decoder(tmp_path, CPU, "auto")
-    for part in ("'vocab_size' is missing", "'hidden_size' is missing", "'rms_norm_eps' is -1", "'relu'"):
+    for part in ("'vocab_size' is missing", "'hidden_size' is missing", "'rms_norm_eps' is -1", "'mish'"):
         assert part in str(error.value)
     assert str(error.value).count("is missing") == 2
 
@@ -259,10 +259,6 @@ def test_more_than_the_context_may_be_asked_for_where_rope_scaling_stretches_it(
     asked = EngineConfig(model=str(tmp_path), kv_cache_memory=1 << 22, max_model_len=513)
     with pytest.raises(ConfigError, match="the model's context is 512 tokens"):
         EngineCore(asked)
-
-
-NONSENSE = [None, True, False, -1, 0, 1, 3, 10**18, 10**400, 0.5, 1e-300, 1e308, -0.0, NAN, INF, "x", "",
-            [], {}, [None], [1, "a"], {"rope_type": "yarn"}, {"full_attention": 3}]  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)

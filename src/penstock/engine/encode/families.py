@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.engine.encode.config import Activation, EncoderConfig, ScoreActivation
-from penstock.errors import ModelError
+from penstock.engine.encode.config import EncoderConfig, ScoreActivation
+from penstock.engine.models.common import num_layers, read_activation
+from penstock.engine.models.fields import Fields
 
 # Our name of each tensor -> the file's; {i} is the layer, {p} the prefix of a model inside a larger one.
 Names = Mapping[str, str]
@@ -48,13 +49,6 @@ GGUF_TENSORS: Names = {
 _BERT_HEAD: Names = {"head_dense": "{p}pooler.dense", "head_output": "classifier"}
 _ROBERTA_HEAD: Names = {"head_dense": "classifier.dense", "head_output": "classifier.out_proj"}
 
-_ACTIVATIONS: Mapping[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-}
 # sentence-transformers writes the class it applies to a classifier's number; without one, a sigmoid.
 _SCORE_ACTIVATIONS: Mapping[str, ScoreActivation] = {"Sigmoid": "sigmoid", "Identity": "identity"}
 
@@ -64,78 +58,61 @@ class Family:
     """One class of config.json's `architectures`."""
 
     prefix: str
-    config: Callable[[dict[str, Any], bool], EncoderConfig]
+    config: Callable[[Fields, bool], EncoderConfig]
     tensors: Names
     # Beginnings of names that a file may have beside them: what other tasks use.
     spare: tuple[str, ...]
     scores: bool = False
 
 
-_REQUIRED = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "max_position_embeddings", "type_vocab_size",
-)  # fmt: skip
+def _bert(fields: Fields, scores: bool) -> EncoderConfig:
+    return _shared(fields, "bert", 0, scores)
 
 
-def _bert(raw: dict[str, Any], scores: bool) -> EncoderConfig:
-    return _shared(raw, "bert", 0, scores)
+def _roberta(fields: Fields, scores: bool) -> EncoderConfig:
+    # Positions are counted from the padding's on.
+    return _shared(fields, "roberta", fields.integer("pad_token_id", 1, least=0) + 1, scores)
 
 
-def _roberta(raw: dict[str, Any], scores: bool) -> EncoderConfig:
-    padding = raw.get("pad_token_id", 1)
-    if not isinstance(padding, int) or padding < 0:
-        raise ModelError(f"The model's pad_token_id is {padding!r}; positions are counted from it.")
-    return _shared(raw, "roberta", padding + 1, scores)
-
-
-def _shared(raw: dict[str, Any], architecture: str, first: int, scores: bool) -> EncoderConfig:
-    missing = [name for name in _REQUIRED if raw.get(name) is None]
-    if missing:
-        raise ModelError(f"config.json does not give {', '.join(missing)}, which its architecture needs.")
-    kind = raw.get("position_embedding_type", "absolute")
+def _shared(fields: Fields, architecture: str, first: int, scores: bool) -> EncoderConfig:
+    kind = fields.text("position_embedding_type", "absolute")
     if kind != "absolute":
-        raise ModelError(f"The model's position_embedding_type is {kind!r}; only 'absolute' can be computed.")
-    if raw.get("is_decoder") or raw.get("add_cross_attention"):
-        raise ModelError("The model is an encoder turned decoder (is_decoder), which cannot be computed.")
-    activation = raw.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise ModelError(f"The model's hidden_act is {activation!r}; {known} can be computed.")
+        fields.complain(f"its position_embedding_type is {kind!r}, and only 'absolute' can be computed")
+    if fields.flag("is_decoder", False) or fields.flag("add_cross_attention", False):
+        fields.complain("it is an encoder turned decoder (is_decoder), which cannot be computed")
+    vocab_size, hidden_size = fields.integer("vocab_size"), fields.integer("hidden_size")
+    positions = fields.integer("max_position_embeddings")
     return EncoderConfig(
         architecture=architecture,
-        vocab_size=raw["vocab_size"],
-        hidden_size=raw["hidden_size"],
-        intermediate_size=raw["intermediate_size"],
-        num_layers=raw["num_hidden_layers"],
-        num_heads=raw["num_attention_heads"],
-        positions=raw["max_position_embeddings"],
-        context_length=raw["max_position_embeddings"] - first,
-        segments=raw["type_vocab_size"],
-        norm_eps=raw.get("layer_norm_eps", 1e-12),
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        intermediate_size=fields.integer("intermediate_size"),
+        num_layers=num_layers(fields),
+        num_heads=fields.integer("num_attention_heads"),
+        positions=positions,
+        context_length=min(fields.integer("context_length", positions), positions - first),
+        segments=fields.integer("type_vocab_size"),
+        norm_eps=fields.number("layer_norm_eps", 1e-12),
         first_position=first,
-        activation=_ACTIVATIONS[activation],
+        activation=read_activation(fields, "hidden_act", "gelu"),
         scores=scores,
-        score_activation=_score_activation(raw) if scores else "sigmoid",
+        score_activation=_score_activation(fields) if scores else "sigmoid",
     )
 
 
-def _score_activation(raw: dict[str, Any]) -> ScoreActivation:
-    labels = raw.get("id2label")
-    count = len(labels) if isinstance(labels, dict) else raw.get("num_labels", 2)
-    if count != 1:
-        raise ModelError(
-            f"The model's classifier has {count} labels; scoring a pair of texts needs one that has 1."
-        )
-    newer = raw.get("sentence_transformers")
-    named = newer.get("activation_fn") if isinstance(newer, dict) else None
-    named = named or raw.get("sbert_ce_default_activation_function") or "Sigmoid"
-    kind = str(named).rpartition(".")[2]
+def _score_activation(fields: Fields) -> ScoreActivation:
+    labels = len(fields.section("id2label")) or fields.integer("num_labels", 2)
+    if labels != 1:
+        fields.complain(f"its classifier has {labels} labels; scoring a pair of texts needs one that has 1")
+    older = fields.text("sbert_ce_default_activation_function", "Sigmoid")
+    named = fields.section("sentence_transformers").text("activation_fn", older)
+    kind = named.rpartition(".")[2]
     if kind not in _SCORE_ACTIVATIONS:
-        raise ModelError(f"The model's score goes through {named!r}; only Sigmoid and Identity are known.")
-    return _SCORE_ACTIVATIONS[kind]
+        fields.complain(f"its score goes through {named!r}; only Sigmoid and Identity are known")
+    return _SCORE_ACTIVATIONS.get(kind, "sigmoid")
 
 
-def _family(prefix: str, config: Callable[[dict[str, Any], bool], EncoderConfig]) -> Family:
+def _family(prefix: str, config: Callable[[Fields, bool], EncoderConfig]) -> Family:
     spare = ("{p}pooler.", "{p}embeddings.position_ids", "cls.", "lm_head.")
     return Family(prefix=prefix, config=config, tensors=BERT_TENSORS, spare=spare)
 
@@ -161,23 +138,24 @@ GGUF_ENCODERS = ("bert",)
 RANK = 4  # GGUF's pooling_type of a model with a classifier head
 
 
-def gguf_config(
-    metadata: Mapping[str, Any], *, vocab_size: int, positions: int, segments: int
-) -> EncoderConfig:
-    """The shape of GGUF's "bert", which RoBERTa's files use too: their unused positions are cut off.
+# config.json's name -> GGUF's.
+_GGUF_KEYS = {
+    "hidden_size": "bert.embedding_length",
+    "intermediate_size": "bert.feed_forward_length",
+    "num_hidden_layers": "bert.block_count",
+    "num_attention_heads": "bert.attention.head_count",
+    "context_length": "bert.context_length",
+    "layer_norm_eps": "bert.attention.layer_norm_epsilon",
+}
 
-    The numbers of rows are not in the metadata; the tables themselves tell.
+
+def gguf_fields(metadata: Mapping[str, Any], rows: Mapping[str, int]) -> Fields:
+    """What GGUF's "bert" says, under config.json's names; RoBERTa's files use it too: their unused
+    positions are cut off. `rows` of the tables are not in the metadata; the tables themselves tell.
     """
-    return EncoderConfig(
-        architecture="bert",
-        vocab_size=vocab_size,
-        hidden_size=metadata["bert.embedding_length"],
-        intermediate_size=metadata["bert.feed_forward_length"],
-        num_layers=metadata["bert.block_count"],
-        num_heads=metadata["bert.attention.head_count"],
-        positions=positions,
-        context_length=min(metadata["bert.context_length"], positions),
-        segments=segments,
-        norm_eps=metadata["bert.attention.layer_norm_epsilon"],
-        scores=metadata.get("bert.pooling_type") == RANK,
-    )
+    values = {name: metadata[key] for name, key in _GGUF_KEYS.items() if key in metadata}
+    return Fields({**values, **rows}, "gguf", _GGUF_KEYS)
+
+
+def gguf_config(fields: Fields, pooling: Any) -> EncoderConfig:
+    return replace(_bert(fields, False), scores=pooling == RANK)

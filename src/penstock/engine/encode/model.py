@@ -18,15 +18,10 @@ from torch import Tensor
 
 from penstock.engine.encode.config import EncoderConfig
 from penstock.engine.encode.weights import EncoderWeights
+from penstock.engine.kernels.activation import ACTIVATIONS
 from penstock.engine.kernels.linear import CPU_MIN_ROWS, Linear
+from penstock.engine.layers.norm import LayerNorm
 from penstock.engine.request import Pooling
-
-# In place: fresh memory for a step's widest tensor costs more than the function itself.
-_ACTIVATIONS = {
-    "gelu": torch.ops.aten.gelu_,
-    "gelu_tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "relu": F.relu_,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +34,13 @@ class EncodeItem:
 
 
 @dataclass(slots=True)
-class Norm:
-    weight: Tensor
-    bias: Tensor
-    eps: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-@dataclass(slots=True)
 class EncoderLayer:
     qkv: Linear
     attention_output: Linear
-    attention_norm: Norm
+    attention_norm: LayerNorm
     up: Linear
     down: Linear
-    output_norm: Norm
+    output_norm: LayerNorm
 
 
 class EncoderModel:
@@ -68,8 +53,8 @@ class EncoderModel:
         def linear(name: str, layer: int | None = None) -> Linear:
             return Linear(read(f"{name}.weight", layer), read(f"{name}.bias", layer))
 
-        def norm(name: str, layer: int | None = None) -> Norm:
-            return Norm(read(f"{name}.weight", layer), read(f"{name}.bias", layer), config.norm_eps)
+        def norm(name: str, layer: int | None = None) -> LayerNorm:
+            return LayerNorm(read(f"{name}.weight", layer), read(f"{name}.bias", layer), config.norm_eps)
 
         def qkv(layer: int) -> Linear:
             parts = ("query", "key", "value")
@@ -97,7 +82,7 @@ class EncoderModel:
             )
             for i in range(config.num_layers)
         ]
-        self._activation = _ACTIVATIONS[config.activation]
+        self._activation = ACTIVATIONS[config.activation]
         self._head = (linear("head_dense"), linear("head_output")) if config.scores else None
 
     @property

@@ -15,9 +15,12 @@ from penstock.engine.encode.families import (
     ENCODERS,
     GGUF_ENCODERS,
     GGUF_TENSORS,
+    Family,
     Names,
     gguf_config,
+    gguf_fields,
 )
+from penstock.engine.models.fields import Fields, read_description
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder, read_json
@@ -52,10 +55,16 @@ def open_weights(path: Path) -> EncoderWeights:
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 
+def read_folder_config(family: Family, raw: Mapping[str, Any], path: Path) -> EncoderConfig:
+    return read_description(
+        Fields(raw), lambda fields: family.config(fields, family.scores), _class_name(raw), path
+    )
+
+
 def _open_folder(path: Path) -> EncoderWeights:
     folder = SafetensorsFolder(path)
     family = ENCODERS[_class_name(folder.config)]
-    config = _read_config(lambda: family.config(folder.config, family.scores), path)
+    config = read_folder_config(family, folder.config, path)
     # Old files call the two vectors of a norm gamma and beta.
     stored = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): name for name in folder.tensors}
     prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
@@ -81,16 +90,18 @@ def _open_folder(path: Path) -> EncoderWeights:
 def _open_gguf(path: Path) -> EncoderWeights:
     file = GGUFFile(path)
     found = {name: tensor.shape for name, tensor in file.tensors.items()}
-    tables = ("tokens.weight", "positions.weight", "segments.weight")
-    rows = [found.get(_stored(GGUF_TENSORS, name), (0,))[0] for name in tables]
-    missing = [_stored(GGUF_TENSORS, name) for name, count in zip(tables, rows, strict=True) if not count]
+    tables = {
+        "vocab_size": "tokens.weight",
+        "max_position_embeddings": "positions.weight",
+        "type_vocab_size": "segments.weight",
+    }
+    rows = {name: found.get(_stored(GGUF_TENSORS, table), (0,))[0] for name, table in tables.items()}
+    missing = [repr(_stored(GGUF_TENSORS, table)) for name, table in tables.items() if not rows[name]]
     if missing:
-        raise ModelError(f"{path} has no tensor {', '.join(map(repr, missing))}.")
-    vocab_size, positions, segments = rows
-    config = _read_config(
-        lambda: gguf_config(file.metadata, vocab_size=vocab_size, positions=positions, segments=segments),
-        path,
-    )
+        raise ModelError(f"{path} has no tensor {', '.join(missing)}.")
+    pooling = file.get("bert.pooling_type")
+    fields = gguf_fields(file.metadata, rows)
+    config = read_description(fields, lambda fields: gguf_config(fields, pooling), "bert", path)
     names = GGUF_TENSORS
     _check(config, names, found, ("cls.",), path)
     kind = file.tensors[_stored(names, "query.weight", 0)].type_name
@@ -180,12 +191,3 @@ def _check(
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:MAX_NAMED])
     return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"
-
-
-def _read_config(read: Callable[[], EncoderConfig], path: Path) -> EncoderConfig:
-    try:
-        return read()
-    except KeyError as error:
-        raise ModelError(f"{path} does not give {error.args[0]!r}, which its architecture needs.") from None
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise ModelError(f"{path} describes a model that makes no sense: {error}.") from None

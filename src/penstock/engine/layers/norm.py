@@ -1,4 +1,5 @@
-"""Root-mean-square norms: of a whole row, of each head, of all query or key heads together."""
+"""Norms: by the root mean square of a row, of each head, of all query or key heads together; by mean and
+variance of a row."""
 
 from __future__ import annotations
 
@@ -45,3 +46,14 @@ class ProjectionNorm:
         query, key = heads[:, : self._heads], heads[:, self._heads :]
         normed = torch.cat((self._query(query.flatten(1)), self._key(key.flatten(1))), dim=1)
         return normed.view(heads.shape)
+
+
+class LayerNorm:
+    """Of rows [..., size], by their mean and variance."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, eps: float) -> None:
+        self._weight, self._bias = weight, bias
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self._weight.shape, self._weight, self._bias, self._eps)

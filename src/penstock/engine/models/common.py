@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from penstock.engine.kernels.activation import Activation
 from penstock.engine.models.config import DecoderConfig, ExpertsConfig, LayerConfig
 from penstock.engine.models.fields import Fields
 from penstock.engine.models.ropes import read_ropes, stretched
 
 MAX_LAYERS = MAX_EXPERTS = 1024
 # config.json's names of activation functions; the last three are one function.
-_ACTIVATIONS = {
+_ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
@@ -87,7 +90,7 @@ def decoder_config(
         ),
         tied_embeddings=fields.flag("tie_word_embeddings", tied),
         qkv_bias=qkv_bias,
-        activation=_activation(fields, activation, default_activation),
+        activation=read_activation(fields, activation, default_activation),
         **settings,
     )
 
@@ -129,7 +132,7 @@ def experts_config(fields: Fields, *, intermediate_size: str, normalized: bool) 
     )
 
 
-def _activation(fields: Fields, name: str, default: str) -> Any:
+def read_activation(fields: Fields, name: str, default: str) -> Activation:
     given = fields.text(name, default)
     if given not in _ACTIVATIONS:
         fields.complain(

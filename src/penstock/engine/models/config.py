@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.engine.kernels.activation import Activation
 from penstock.engine.layers.rotary import Rope
 from penstock.errors import ModelError
 
@@ -44,7 +45,7 @@ class DecoderConfig:
     qkv_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Activation = "silu"
     # Where a layer's norms stand: before attention and MLP, after them, or both.
     norms: Literal["before", "after", "around"] = "before"
     norm_weights_from_one: bool = False  # stored as their difference from one

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+from penstock.errors import ModelError
+
+Description = TypeVar("Description")
 REQUIRED: Any = object()
 LARGEST, LARGEST_NUMBER = 1 << 48, 1e30  # beyond anything that could be meant
 _PLACEHOLDER = 1  # stands in for what could not be read; never reaches a model
@@ -31,6 +35,9 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def complain(self, problem: str) -> None:
         if problem not in self.problems:
@@ -134,3 +141,17 @@ class Fields:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float)
+
+
+def read_description(
+    fields: Fields, read: Callable[[Fields], Description], name: str, path: Path
+) -> Description:
+    """Everything that is wrong with a single field, or else what contradicts what."""
+    try:
+        description = read(fields)
+    except ModelError as error:
+        if not fields.problems:
+            raise ModelError(f"{path} cannot be run as a {name}. {error}") from None
+    if fields.problems:
+        raise ModelError(f"{path} cannot be run as a {name}: {'; '.join(fields.problems)}.")
+    return description

@@ -12,7 +12,7 @@ import torch
 
 from penstock.engine.models.architecture import Architecture
 from penstock.engine.models.config import DecoderConfig
-from penstock.engine.models.fields import Fields
+from penstock.engine.models.fields import Fields, read_description
 from penstock.engine.models.gguf_fields import ROPE_FACTORS, gguf_fields
 from penstock.engine.models.layout import Tensor
 from penstock.engine.models.registry import by_class_names, by_gguf_name
@@ -161,12 +161,4 @@ def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
 
 
 def read_config(architecture: Architecture, fields: Fields, path: Path) -> DecoderConfig:
-    """Everything that is wrong with a single field, or else what contradicts what."""
-    try:
-        config = architecture.config(fields)
-    except ModelError as error:
-        if not fields.problems:
-            raise ModelError(f"{path} cannot be run as a {architecture.name}. {error}") from None
-    if fields.problems:
-        raise ModelError(f"{path} cannot be run as a {architecture.name}: {'; '.join(fields.problems)}.")
-    return config
+    return read_description(fields, architecture.config, architecture.name, path)
