@@ -7,6 +7,7 @@ tests marked `gpu` may still be skipped: the device is not something one can ins
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +15,11 @@ import pytest
 # Several engines share few cores here; threads that spin while they wait would take them from each
 # other (3x the time on two cores). Read by OpenMP when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A shell starts background commands with SIGINT ignored, and their children inherit that; tests that
+# interrupt something would find it deaf.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FORBIDDEN = os.environ.get("FORBID_SKIPS", "") not in ("", "0")
 
