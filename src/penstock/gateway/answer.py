@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
+
+import msgspec
 
 from penstock.engine.request import TokenEvent
 from penstock.errors import PenstockError
@@ -11,7 +14,7 @@ from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.choice import SentChoice
 from penstock.gateway.generation import Generation
 from penstock.gateway.prepare import Prepared
-from penstock.gateway.prompt import EchoedPrompt
+from penstock.gateway.prompt import BYTES_PER_SCORE, EchoedPrompt
 from penstock.gateway.scores import Scores
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
@@ -27,6 +30,7 @@ class Answer:
     ) -> None:
         tokenizer, params, shown = gateway.model.tokenizer, prepared.params, prepared.shown
         scores = Scores(tokenizer, as_ids=shown.as_ids)
+        self._model = gateway.model
         self._generation = generation
         self._shape = shape
         self._n = params.n
@@ -35,6 +39,7 @@ class Answer:
         self._usage.prompt = sum(len(prompt.ids) for prompt in prepared.prompts)
         self._usage.reasoning = None if prepared.reasoning is None else 0
         self._prompts = [EchoedPrompt(prompt, shown, scores) for prompt in prepared.prompts]
+        self._scored = any(prompt.scores_size for prompt in self._prompts)
         # Of several prompts the choices are numbered on: those of the first, then of the second.
         self._choices = [
             SentChoice(
@@ -53,8 +58,11 @@ class Answer:
 
     async def whole(self, call: Call) -> None:
         while self._open:
-            self._deltas(await self._generation.next())
-        await call.answer_json(self._shape.whole(self._best()))
+            await self._next()
+        # The choices share what is shown of their prompt, but it is written out for each of them.
+        size = self._n * sum(prompt.scores_size for prompt in self._prompts)
+        size += sum(choice.scores_size for choice in self._choices)
+        await call.answer(await self._model.written(size, self._whole))
 
     async def stream(self, call: Call) -> None:
         # The engine may still refuse, which takes another status than 200; its word comes with the
@@ -67,8 +75,12 @@ class Answer:
             while self._open:
                 if data:
                     await call.write(data)
-                deltas = self._deltas(await self._generation.next())
-                data = b"".join([self._shape.delta(delta) for delta in deltas])
+                deltas = await self._next()
+                if self._scored:  # they may have a prompt's scores, which come all at once
+                    scores = sum(len(delta.positions or ()) for delta in deltas)
+                    data = await self._model.written(BYTES_PER_SCORE * scores, partial(self._events, deltas))
+                else:
+                    data = self._events(deltas)
             await call.end_stream(data + self._shape.closing())
         except ClientGoneError:
             raise
@@ -82,6 +94,23 @@ class Answer:
     def count_unfinished(self, ending: Ending) -> None:
         for choice in self._choices:
             choice.count(ending)
+
+    async def _next(self) -> list[Delta]:
+        events = await self._generation.next()
+        if self._scored:
+            for position, event in events:
+                if event.prompt_logprobs:
+                    prompt = self._prompts[position]
+                    await self._model.written(
+                        prompt.scores_size, partial(prompt.score, event.prompt_logprobs)
+                    )
+        return self._deltas(events)
+
+    def _events(self, deltas: list[Delta]) -> bytes:
+        return b"".join([self._shape.delta(delta) for delta in deltas])
+
+    def _whole(self) -> bytes:
+        return msgspec.json.encode(self._shape.whole(self._best()))
 
     def _best(self) -> list[Answered]:
         """The choices to return of each prompt: all, or those of the highest mean log-probability."""

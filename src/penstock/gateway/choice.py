@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.engine.request import FinishReason as EngineReason
 from penstock.engine.request import SamplingParams, TokenEvent
 from penstock.errors import InvalidRequestError
-from penstock.gateway.prompt import EchoedPrompt, Shown
+from penstock.gateway.prompt import BYTES_PER_SCORE, EchoedPrompt, Shown
 from penstock.gateway.scores import Scores
 from penstock.observe.metrics import Ending, Metrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
@@ -56,6 +56,12 @@ class SentChoice:
         return self._choice.reasoning_tokens
 
     @property
+    def scores_size(self) -> int:
+        """About how many bytes its scores take in an answer."""
+        alternatives = self._shown.logprobs
+        return 0 if alternatives is None else BYTES_PER_SCORE * self.tokens * (alternatives + 1)
+
+    @property
     def mean_logprob(self) -> float:
         return self._choice.mean_logprob
 
@@ -72,7 +78,7 @@ class SentChoice:
         prompt, index = self._prompt, self._choice.index
         if not prompt.echoes:
             return None if prompt.token_ids is None else Delta(index, "", prompt_token_ids=prompt.token_ids)
-        positions = prompt.positions()
+        positions = prompt.positions
         self._offset = len(prompt.text)
         if self._positions is not None and positions is not None:
             self._positions += positions
@@ -106,7 +112,7 @@ class SentChoice:
             choice.reasoning if self._shown.reasoning else None,
             choice.token_ids if self._shown.token_ids else None,
             prompt.token_ids,
-            prompt.logprobs(),
+            prompt.logprobs,
         )
 
     def count(self, ending: Ending) -> None:

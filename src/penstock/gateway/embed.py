@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 
-from penstock.engine.vectors import Vector, finished, similarity
+from penstock.engine.vectors import Vector, similarity
 from penstock.gateway.call import Call
 from penstock.gateway.model import ServedModel
 from penstock.gateway.pooled import pool
 from penstock.gateway.state import Gateway
 from penstock.protocol.completion import check_prompt_ids
 from penstock.protocol.embeddings import (
-    Embedding,
     EmbeddingRequest,
-    EmbeddingResponse,
     check_dimensions,
+    encode_embeddings,
     parse_embeddings,
-    written,
 )
 from penstock.protocol.pooled import PooledRequest, PooledUsage
 from penstock.protocol.rerank import (
@@ -39,18 +37,11 @@ async def embeddings(gateway: Gateway, call: Call) -> None:
     vectors = await pool(gateway, call, texts, request, arrived)
     if vectors is None:
         return
-    normalize = request.normalize is not False
-    data = [
-        Embedding(
-            index=index,
-            embedding=written(
-                finished(vector, dimensions=request.dimensions, normalize=normalize), request.encoding_format
-            ),
-        )
-        for index, vector in enumerate(vectors)
-    ]
-    model = gateway.model.check_name(request.model)
-    await call.answer_json(EmbeddingResponse(data=data, model=model, usage=_usage(texts)))
+    model, tokens = gateway.model.check_name(request.model), sum(len(text.ids) for text in texts)
+    size = sum(vector.nbytes for vector in vectors)
+    await call.answer(
+        await gateway.model.written(size, lambda: encode_embeddings(request, vectors, model, tokens))
+    )
 
 
 async def rerank(gateway: Gateway, call: Call) -> None:

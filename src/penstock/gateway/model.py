@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 # Long bodies that may wait for a thread; each of them may have several megabytes.
 MAX_PENDING = 64
-# Shorter bodies take less time than the detour through a thread; the event loop can bear them.
+# Shorter bodies and answers take less time than the detour through a thread; the event loop can bear them.
 INLINE_BYTES = 8192
 
 
@@ -54,7 +54,8 @@ class ServedModel:
         # How the model marks its reasoning; None: it has none, or it is left in the text.
         self.reasoning = find_family(reasoning_parser, tokenizer.chat_template)
         self._pending = 0
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
+        self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="read")
+        self._writers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write")
 
     def check_name(self, name: str | None) -> str:
         """The name to answer under; a request without one means the model that is there."""
@@ -135,15 +136,27 @@ class ServedModel:
 
         The body's size decides, not what is in it: whatever may be long has to be in there.
         """
-        if size <= INLINE_BYTES:
-            return work()
-        if self._pending >= MAX_PENDING:
+        if size > INLINE_BYTES and self._pending >= MAX_PENDING:
             raise QueueFullError(f"{self._pending} long prompts are waiting to be tokenized; try again.")
         self._pending += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await _apart(self._readers, size, work)
         finally:
             self._pending -= 1
+
+    async def written(self, size: int, work: Callable[[], T]) -> T:
+        """Write an answer of about `size` bytes with `work`: in a thread, unless it is small.
+
+        Never refused, as what it says has been computed. Others run between the steps of `work`, so none
+        of them should be long.
+        """
+        return await _apart(self._writers, size, work)
+
+
+async def _apart(pool: ThreadPoolExecutor, size: int, work: Callable[[], T]) -> T:
+    if size <= INLINE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 def _characters(value: Any) -> int:

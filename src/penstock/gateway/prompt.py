@@ -9,6 +9,8 @@ from penstock.gateway.scores import Scores
 from penstock.protocol.responses import PromptLogprobs
 from penstock.protocol.shapes import Position
 
+BYTES_PER_SCORE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -34,12 +36,13 @@ class EchoedPrompt:
         self._prompt = prompt
         self._shown = shown
         self._scores = scores
-        self._found: list[TokenLogprobs] = []
-        echoes_scores = prompt.text is not None and shown.logprobs is not None
-        # Of a single token nothing is known, and nothing comes.
-        self._waits = (echoes_scores or shown.prompt_logprobs is not None) and len(prompt.ids) > 1
         self._held: list[TokenEvent] = []
-        self._positions: list[Position] | None = None
+        self.positions: list[Position] | None = None  # the prompt's tokens in front of the answer's
+        self.logprobs: PromptLogprobs | None = None
+        echoes_scores = prompt.text is not None and shown.logprobs is not None
+        self._waits = echoes_scores or shown.prompt_logprobs is not None
+        if self._waits and len(prompt.ids) == 1:  # of a single token nothing is known, and nothing comes
+            self.score([])
 
     @property
     def ids(self) -> list[int]:
@@ -57,25 +60,25 @@ class EchoedPrompt:
     def token_ids(self) -> list[int] | None:
         return self._prompt.ids if self._shown.token_ids else None
 
+    @property
+    def scores_size(self) -> int:
+        """About how many bytes its scores take in an answer."""
+        alternatives = [self._shown.prompt_logprobs, self._shown.logprobs if self.echoes else None]
+        return sum(BYTES_PER_SCORE * len(self.ids) * (each + 1) for each in alternatives if each is not None)
+
+    def score(self, found: list[TokenLogprobs]) -> None:
+        """Take the scores that have come, and write out what the answer shows of them, for all choices."""
+        shown, ids = self._shown, self._prompt.ids
+        if self.echoes and shown.logprobs is not None:
+            self.positions = self._scores.prompt_positions(ids, found, self.text, shown.logprobs)
+        if shown.prompt_logprobs is not None:
+            self.logprobs = self._scores.prompt_logprobs(ids, found, shown.prompt_logprobs)
+        self._waits = False
+
     def release(self, event: TokenEvent) -> list[TokenEvent]:
         """The events that may go on, now that this one has come."""
-        if event.prompt_logprobs:
-            self._found, self._waits = event.prompt_logprobs, False
         if self._waits and event.finish_reason not in ("error", "cancelled"):
             self._held.append(event)
             return []
         released, self._held = [*self._held, event], []
         return released
-
-    def positions(self) -> list[Position] | None:
-        """The prompt's tokens in front of the answer's; the same for all choices."""
-        if self.echoes and self._shown.logprobs is not None and self._positions is None:
-            self._positions = self._scores.prompt_positions(
-                self._prompt.ids, self._found, self.text, self._shown.logprobs
-            )
-        return self._positions
-
-    def logprobs(self) -> PromptLogprobs | None:
-        if self._shown.prompt_logprobs is None:
-            return None
-        return self._scores.prompt_logprobs(self._prompt.ids, self._found, self._shown.prompt_logprobs)

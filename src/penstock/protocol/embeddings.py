@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Annotated, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
 from penstock.engine.request import MAX_COUNT
-from penstock.engine.vectors import Vector
+from penstock.engine.vectors import Vector, finished
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
 from penstock.protocol.decode import decode, shown
@@ -103,8 +104,21 @@ def check_dimensions(wanted: int | None, size: int) -> None:
         )
 
 
-def written(vector: Vector, encoding_format: EncodingFormat | None) -> list[float] | str:
-    """A vector as it goes over the wire."""
+def encode_embeddings(request: EmbeddingRequest, vectors: Iterable[Vector], model: str, tokens: int) -> bytes:
+    """The answer. Vector by vector: other threads run in between, and all of them may be 200 megabytes."""
+    normalize = request.normalize is not False
+    entries = []
+    for index, vector in enumerate(vectors):
+        values = finished(vector, dimensions=request.dimensions, normalize=normalize)
+        entry = Embedding(index=index, embedding=_written(values, request.encoding_format))
+        entries.append(msgspec.json.encode(entry))
+    usage = PooledUsage(prompt_tokens=tokens, total_tokens=tokens)
+    around = msgspec.json.encode(EmbeddingResponse(data=[], model=model, usage=usage))
+    before, after = around.split(b"[]", 1)
+    return b"".join([before, b"[", b",".join(entries), b"]", after])
+
+
+def _written(vector: Vector, encoding_format: EncodingFormat | None) -> list[float] | str:
     if encoding_format == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return cast("list[float]", vector.tolist())

@@ -1,0 +1,54 @@
+"""A backend that answers at once, for what the gateway does with answers whatever computed them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from penstock.engine.config import EngineInfo
+from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.errors import PenstockError
+
+
+class Events:
+    def __init__(self, events: Iterable[TokenEvent], closed: Callable[[], None] = lambda: None) -> None:
+        self._events = events
+        self._closed = closed
+
+    async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        for event in self._events:
+            yield event
+
+    def close(self) -> None:
+        self._closed()
+
+
+class InstantBackend:
+    """`reply` says what comes of each request; it may raise, as `submit` does."""
+
+    failure: PenstockError | None = None
+    stats = EngineStats()
+
+    def __init__(self, info: EngineInfo, reply: Callable[[Request], Iterable[TokenEvent]]) -> None:
+        self.info = info
+        self._reply = reply
+        self.open = 0  # requests that have not been closed
+
+    def submit(self, request: Request) -> Events:
+        events = list(self._reply(request))
+        self.open += 1
+        return Events(events, self._close)
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        pass
+
+    async def not_ready(self) -> str | None:
+        return None
+
+    async def failed(self) -> PenstockError:
+        raise NotImplementedError("This backend does not fail.")
+
+    async def shutdown(self, drain_seconds: float) -> None:
+        pass
+
+    def _close(self) -> None:
+        self.open -= 1
