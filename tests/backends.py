@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.errors import PenstockError
+from penstock.gateway.call import Call
+from penstock.gateway.state import Gateway
 
 
 class Events:
@@ -52,3 +57,23 @@ class InstantBackend:
 
     def _close(self) -> None:
         self.open -= 1
+
+
+async def ask(
+    gateway: Gateway, handler: Callable[[Gateway, Call], Awaitable[None]], body: dict[str, Any]
+) -> bytes:
+    """What a handler answers to one request, headers aside."""
+    sent: list[Any] = []
+    messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
+
+    async def receive() -> dict[str, Any]:
+        for message in messages:
+            return message
+        return await asyncio.get_running_loop().create_future()  # the client waits
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    await handler(gateway, Call({"type": "http", "headers": headers}, receive, send))
+    return b"".join(message.get("body", b"") for message in sent)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,12 +16,11 @@ from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
 from penstock.gateway import embed, generate
-from penstock.gateway.call import Call
 from penstock.gateway.keys import ApiKeys
 from penstock.gateway.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
-from tests.backends import InstantBackend
+from tests.backends import InstantBackend, ask
 
 T = TypeVar("T")
 
@@ -89,25 +87,6 @@ async def gateway(tokenizer: Watched) -> Gateway:
     gateway = Gateway(Model(tokenizer), InstantBackend(INFO, reply), ApiKeys(()))
     tokenizer.threads = []
     return gateway
-
-
-async def ask(
-    gateway: Gateway, handler: Callable[[Gateway, Call], Awaitable[None]], body: dict[str, Any]
-) -> bytes:
-    sent: list[Any] = []
-    messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
-
-    async def receive() -> dict[str, Any]:
-        for message in messages:
-            return message
-        return await asyncio.get_running_loop().create_future()  # the client waits
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"content-type", b"application/json")]
-    await handler(gateway, Call({"type": "http", "headers": headers}, receive, send))
-    return b"".join(message.get("body", b"") for message in sent)
 
 
 def loop_thread() -> str:

@@ -40,6 +40,7 @@ class SentChoice:
         self._positions: list[Position] | None = None if shown.logprobs is None else []
         self._placed = 0  # shown tokens that have their positions, or will have none
         self._offset = 0  # characters of the tokens so far, as logprobs show them
+        self._begins = tokenizer.begins_text(prompt.ids)
         self._opened = False
         self._metrics = metrics
         self._arrived = arrived
@@ -160,7 +161,10 @@ class SentChoice:
             fresh.append(
                 self._scores.position(token, choice.logprobs[at], self._offset, self._shown.logprobs)
             )
-            self._offset += 0 if token in self._hidden else len(self._token_text(token))
+            if token not in self._hidden and (text := self._token_text(token)):
+                # The space that a text of its own begins with is a token's, but not the text's.
+                self._offset += len(text.removeprefix(" ") if self._begins else text)
+                self._begins = False
         self._placed = len(choice.shown_ids)
         self._positions += fresh
         return fresh
