@@ -39,7 +39,7 @@ class InstantBackend:
         self.open = 0  # requests that have not been closed
 
     def submit(self, request: Request) -> Events:
-        events = list(self._reply(request))
+        events = self._reply(request)
         self.open += 1
         return Events(events, self._close)
 
@@ -60,16 +60,21 @@ class InstantBackend:
 
 
 async def ask(
-    gateway: Gateway, handler: Callable[[Gateway, Call], Awaitable[None]], body: dict[str, Any]
+    gateway: Gateway,
+    handler: Callable[[Gateway, Call], Awaitable[None]],
+    body: dict[str, Any],
+    left: asyncio.Event | None = None,
 ) -> bytes:
-    """What a handler answers to one request, headers aside."""
+    """What a handler answers to one request, headers aside. The client waits for it, or until it has left."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
+    gone = left or asyncio.Event()
 
     async def receive() -> dict[str, Any]:
         for message in messages:
             return message
-        return await asyncio.get_running_loop().create_future()  # the client waits
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.request import Request, TokenEvent
 from penstock.errors import QueueFullError
-from penstock.gateway.backends import Backend, EventStream
+from penstock.gateway.backends import RETRY_SECONDS, Backend, EventStream
 
 
 class BeamBackend:
@@ -31,22 +33,25 @@ class BeamStream:
     def __init__(self, backend: Backend, beams: BeamRequest) -> None:
         self._backend = backend
         self._beams = beams
-        self._steps: list[_Step] = []
-        for request in beams.round():  # at once: if the engine is full, the client learns it now
-            self._submit(request)
+        self._begun = False  # only then may it not be refused any more
+        self._steps = [_Step(backend, request) for request in beams.round()]
+        for step in self._steps:  # at once: if the engine is full, the client learns it now
+            step.send()
 
     async def __aiter__(self) -> AsyncIterator[TokenEvent]:
         while True:
-            events = [await step.read() for step in self._steps]
+            events = [await self._read(step) for step in self._steps]
             failed = next((event for event in events if not event.logprobs), None)
             if failed is not None:
                 for event in self._beams.failed(failed.error, invalid=failed.invalid):
                     yield event
                 return
+            self._begun = True
             self._beams.take(events)
             if self._beams.done:
                 break
-            await self._submit_all(self._beams.round())
+            self._steps = [_Step(self._backend, request) for request in self._beams.round()]
+            await self._send_all()
         for event in self._beams.events():
             yield event
 
@@ -54,43 +59,61 @@ class BeamStream:
         for step in self._steps:
             step.close()
 
-    async def _submit_all(self, requests: list[Request]) -> None:
+    async def _send_all(self) -> None:
         """All beams of a round at once, or as many as the engine has places for."""
-        self._steps = []
         waited_for = 0
-        for request in requests:
+        for number, step in enumerate(self._steps):
             while True:
                 try:
-                    self._submit(request)
+                    step.send()
                     break
                 except QueueFullError:
-                    if waited_for == len(self._steps):
-                        raise  # others have all the places
-                    await self._steps[waited_for].read()
-                    waited_for += 1
+                    if waited_for == number:  # others have all the places, until they end
+                        await asyncio.sleep(RETRY_SECONDS)
+                    else:
+                        await self._read(self._steps[waited_for])
+                        waited_for += 1
 
-    def _submit(self, request: Request) -> None:
-        self._steps.append(_Step(self._backend.submit(request)))
+    async def _read(self, step: _Step) -> TokenEvent:
+        while True:
+            try:
+                return await step.read()
+            except QueueFullError:
+                if not self._begun:
+                    raise
+                await self._send_again(step)
+
+    async def _send_again(self, step: _Step) -> None:
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            with contextlib.suppress(QueueFullError):
+                return step.send()
 
 
 class _Step:
     """One beam in one round: a request for one token."""
 
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
+    def __init__(self, backend: Backend, request: Request) -> None:
+        self._backend = backend
+        self._request = request
+        self._stream: EventStream | None = None  # while it has a place in the engine
         self._event: TokenEvent | None = None
-        self._closed = False
+
+    def send(self) -> None:
+        self._stream = self._backend.submit(self._request)
 
     async def read(self) -> TokenEvent:
-        """Its only event; its place in the engine is free then."""
-        if self._event is None:
-            async for event in self._stream:
-                self._event = event
-            self.close()
+        """Its only event; its place in the engine is free then, as it is if the engine refuses it."""
+        if self._stream is not None:
+            try:
+                async for event in self._stream:
+                    self._event = event
+            finally:
+                self.close()
         assert self._event is not None, "a request ends with an event"
         return self._event
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._stream.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()

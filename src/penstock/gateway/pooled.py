@@ -9,7 +9,7 @@ import uuid
 from penstock.engine.request import Request, TokenEvent
 from penstock.engine.vectors import Vector, vector
 from penstock.errors import InvalidRequestError, QueueFullError
-from penstock.gateway.backends import EventStream
+from penstock.gateway.backends import RETRY_SECONDS, EventStream
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
@@ -20,7 +20,6 @@ from penstock.text.reading import Read
 # Texts of one HTTP request in the engine at once: enough for its steps to be full, and no more, so that a
 # request of thousands of texts leaves room in the queue for others.
 WINDOW = 256
-RETRY_SECONDS = 0.05  # before the queue is tried again that others have filled meanwhile
 
 
 async def pool(

@@ -12,6 +12,8 @@ from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.errors import PenstockError
 
+RETRY_SECONDS = 0.05  # before a queue is tried again that others have filled
+
 
 class EventStream(Protocol):
     """The events of one submitted request; each choice ends with one `finish_reason`."""
