@@ -45,6 +45,19 @@ def test_what_is_cut_off_is_the_end_of_the_text_and_never_the_frame(reader: Read
     assert cut == Read([CLS, BLUE, SEP, SKY, SKY, SEP], [0, 0, 0, 1, 1, 1])
 
 
+def test_a_pair_that_needs_no_cut_is_tokenized_once(embedding_model: Path) -> None:
+    class Counting(Tokenizer):
+        count = 0
+
+        def encode_pair(self, *texts: str) -> tuple[list[int], list[int]]:
+            self.count += 1
+            return super().encode_pair(*texts)
+
+    tokenizer = Counting.load(hub.resolve(str(embedding_model)))
+    Reader(tokenizer, context=8).pair("blue", "sky sky", ("query", "document"), keep=-1)
+    assert tokenizer.count == 1
+
+
 def test_ids_are_taken_as_they_are_and_cut_from_the_end(reader: Reader) -> None:
     assert reader.token_ids([1, 2, 3], "input") == Read([1, 2, 3], [])
     assert reader.token_ids(list(range(20)), "input", keep=3) == Read([0, 1, 2], [])

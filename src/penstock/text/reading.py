@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,7 +36,7 @@ class Reader:
             ids = self._tokenizer.encode(text, parse_special=False, add_bos=False)
             return self.token_ids(ids, where, keep=keep)
         ids, segments = self._tokenizer.encode_pair(text)
-        return self._fitted(ids, segments, where, keep, least=self._frame + 1)
+        return self._fitted(ids, segments, where, keep, lambda: self._frame)
 
     def pair(self, first: str, second: str, where: tuple[str, str], *, keep: int | None = None) -> Read:
         """Two texts at once, as a cross-encoder reads them. If they are too long, the second is cut."""
@@ -44,8 +44,9 @@ class Reader:
             if not text:
                 raise InvalidRequestError(f"{name} is empty; there must be something to read.", param=name)
         ids, segments = self._tokenizer.encode_pair(first, second)
-        beside = len(self._tokenizer.encode_pair(first, "")[0])
-        return self._fitted(ids, segments, where[1], keep, least=beside + 1)
+        return self._fitted(
+            ids, segments, where[1], keep, lambda: len(self._tokenizer.encode_pair(first, "")[0])
+        )
 
     def token_ids(self, ids: Sequence[int], where: str, *, keep: int | None = None) -> Read:
         """Ids as they were given: whoever sends ids has framed them, or does not want a frame."""
@@ -70,11 +71,19 @@ class Reader:
             count += 1
         return count
 
-    def _fitted(self, ids: list[int], segments: list[int], where: str, keep: int | None, least: int) -> Read:
+    def _fitted(
+        self,
+        ids: list[int],
+        segments: list[int],
+        where: str,
+        keep: int | None,
+        beside: Callable[[], int],
+    ) -> Read:
+        """`beside` counts the tokens that must stay whatever is cut off; only a cut needs to know."""
         if not ids:
             raise InvalidRequestError(f"{where} has no tokens; there must be something to read.", param=where)
         if keep is not None and len(ids) > (limit := self._limit(keep)):
-            if limit < least:
+            if limit < (least := beside() + 1):
                 raise InvalidRequestError(
                     f"truncate_prompt_tokens leaves {limit} tokens, but {where} with what must stand around "
                     f"it needs at least {least}.",
