@@ -80,3 +80,15 @@ def test_a_decoders_vectors_are_those_of_transformers(folder: Path, pooling: Any
             states = reference(torch.tensor([texts[event.request_id]])).last_hidden_state[0]
         expected = states[-1] if pooling == "last" else states.mean(0)
         assert np.abs(vector(event.embedding) - expected.numpy()).max() <= 1e-4
+
+
+def test_what_is_not_done_to_texts_is_said_in_the_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}')
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    opened(folder)  # gives no vectors, so the files do not matter
+    assert caplog.messages == []
+    opened(folder, "last")
+    assert [("'query'" in text, "lower case" in text) for text in caplog.messages] == [
+        (True, False),
+        (False, True),
+    ]

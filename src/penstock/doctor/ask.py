@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from penstock.engine.config import Task
 
 PROBE_SECONDS = 30.0  # torch from a cold disk takes ten
 DRIVER_SECONDS = 5.0
@@ -32,9 +34,6 @@ class Gpu:
     memory_total: int
     memory_free: int
     capability: str | None = None  # None as long as torch does not see it
-
-
-Task = Literal["generate", "embed", "score"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

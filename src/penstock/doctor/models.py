@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor.ask import Opinion, Task
+from penstock.doctor.ask import Opinion
 from penstock.doctor.finding import Finding, Status, gib
 from penstock.doctor.fit import ITEM_BYTES, Budget, Fit, ModelSize, Verdict, fit
+from penstock.engine.config import Task
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
 from penstock.hub.gguf import GGUFFile
@@ -98,7 +99,7 @@ def _corrected(header: ModelHeader, told: Opinion) -> ModelHeader:
             size,
             kv_per_token=told.kv_per_token,
             context=told.context or size.context,
-            tied=size.tied and told.task == "generate",  # an encoder has no output matrix
+            tied=size.tied and told.task == "generate",  # others have no output matrix
         )
     return replace(header, architecture=told.architecture or header.architecture, size=size)
 

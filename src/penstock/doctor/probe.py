@@ -94,7 +94,7 @@ def _decoder(path: str) -> dict[str, Any]:
     weights = open_weights(path)
     check_tensors(weights)
     return {
-        "task": "generate",
+        "task": "generate" if weights.config.has_head else "embed",
         "architecture": weights.config.architecture,
         "kv_per_token": weights.config.kv_bytes_per_token(1),
         "context": weights.config.context_length,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.engine.config import EngineConfig, EngineInfo
+from penstock.engine.config import EngineConfig, EngineInfo, Task
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
 from penstock.engine.pooling import decoder_pooling
@@ -35,8 +35,9 @@ class EngineCore:
         device = choose_device(config.device)
         set_threads(config.threads)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        model, quantization = load_decoder(config.model, device, config.dtype)
+        model, quantization = load_decoder(config.model, device, config.dtype, generates=pooling is None)
         size = size_engine(config, model)
+        tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
         self._runner = Runner(model, size.num_blocks, config.block_size, size.max_running, size.max_model_len)
         memory = KVMemory(size.num_blocks, config.block_size, prefix_caching=config.prefix_caching)
@@ -64,7 +65,7 @@ class EngineCore:
             num_blocks=size.num_blocks,
             weight_bytes=model.weight_bytes,
             load_seconds=time.perf_counter() - began,
-            tasks=("generate", "embed", "score") if pooling else ("generate",),
+            tasks=(*tasks, "embed", "score") if pooling else tasks,
             pooling=pooling,
             embedding_size=model.config.hidden_size if pooling else 0,
         )
@@ -80,6 +81,11 @@ class EngineCore:
         """
         if request.id in self._scheduler:
             raise InvalidRequestError(f"A request with the id {request.id!r} is already being served.")
+        needs_logits = request.pooling is None or request.params.prompt_logprobs is not None
+        if needs_logits and "generate" not in self.info.tasks:
+            raise InvalidRequestError(
+                "This model has no output matrix: it gives vectors, and does not generate."
+            )
         if request.pooling not in (None, "last", "mean"):
             raise InvalidRequestError(
                 f"A decoder's hidden states are pooled by last or mean, not by {request.pooling}.",

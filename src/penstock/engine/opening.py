@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Protocol
 
 from penstock.engine.config import EngineConfig, EngineInfo
+from penstock.engine.pooling import unheeded
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.schedule.sequence import LogitsProcessor
+
+logger = logging.getLogger("penstock.engine")
 
 
 class Core(Protocol):
@@ -35,6 +39,14 @@ class Core(Protocol):
 
 def open_core(config: EngineConfig) -> Core:
     """Load the model and say what it can do in `info`."""
+    core = _core(config)
+    if core.info.pooling is not None:
+        for sentence in unheeded(Path(config.model)):
+            logger.warning(sentence)
+    return core
+
+
+def _core(config: EngineConfig) -> Core:
     from penstock.engine.encode.weights import is_encoder
 
     if is_encoder(Path(config.model)):

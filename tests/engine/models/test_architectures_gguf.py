@@ -203,7 +203,7 @@ def test_a_stack_of_too_few_experts_is_named_once(tmp_path: Path) -> None:
         tmp_path / "model.gguf", "mixtral", make("mixtral", "two of four"), metadata={"expert_count": 5}
     )
     with pytest.raises(
-        ModelError, match=r"'blk\.0\.ffn_gate_exps\.weight' has \[4, 72, 48\] instead of \[5,"
+        ModelError, match=r"'blk\.0-2\.ffn_gate_exps\.weight' \(3\) has \[4, 72, 48\] instead of \[5,"
     ) as error:
         load_decoder(file, CPU, "auto")
-    assert str(error.value).count("blk.0.ffn_gate_exps") == 1
+    assert str(error.value).count("ffn_gate_exps") == 1

@@ -14,7 +14,8 @@ from penstock.engine.config import EngineConfig, EngineInfo, Task
 from penstock.engine.encode.model import EncodeItem, EncoderModel
 from penstock.engine.encode.queue import EncodeLimits, EncodeQueue
 from penstock.engine.encode.weights import open_weights
-from penstock.engine.pooling import choose_pooling, longest_input, unheeded
+from penstock.engine.models.tensors import choose_dtype
+from penstock.engine.pooling import choose_pooling, longest_input
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
 from penstock.engine.run.sizing import choose_device, set_threads
 from penstock.engine.schedule.sequence import LogitsProcessor
@@ -27,7 +28,6 @@ MAX_FAILED_STEPS = 3
 # A step on the CPU should stay well under a second, and a few hundred rows fill a matmul already.
 CPU_STEP_TOKENS, GPU_STEP_TOKENS = 1024, 16384
 CPU_MAX_RUNNING, GPU_MAX_RUNNING = 256, 1024  # texts in one step
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class EncoderCore:
@@ -40,9 +40,7 @@ class EncoderCore:
         path = Path(config.model)
         weights = open_weights(path)
         pooling = _own_pooling(config, path, scores=weights.config.scores)
-        for sentence in unheeded(path):
-            logger.warning(sentence)
-        self._model = EncoderModel(weights, device, _dtype(config.dtype, weights.dtype, device))
+        self._model = EncoderModel(weights, device, choose_dtype(config.dtype, weights.dtype, device))
         context = _context(config, path, weights.config.context_length)
         limits = _limits(config, context, on_cpu=device.type == "cpu")
         self._clock = clock
@@ -199,11 +197,3 @@ def _limits(config: EngineConfig, context: int, *, on_cpu: bool) -> EncodeLimits
         arrival_window=config.arrival_window,
         ageing_seconds=config.ageing_seconds,
     )
-
-
-def _dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else stored
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype must be auto, {', '.join(_DTYPES)}, got {name!r}.")
-    return _DTYPES[name]

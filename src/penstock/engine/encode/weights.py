@@ -20,13 +20,12 @@ from penstock.engine.encode.families import (
     gguf_config,
     gguf_fields,
 )
+from penstock.engine.models.checking import check_shapes
 from penstock.engine.models.fields import Fields, read_description
+from penstock.engine.models.tensors import from_numpy, read_tensor, stored_dtype
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder, read_json
-
-MAX_NAMED = 20  # tensors in one complaint
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +69,11 @@ def _open_folder(path: Path) -> EncoderWeights:
     prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
     names = {ours: theirs.replace("{p}", prefix) for ours, theirs in family.tensors.items()}
     found = {name: folder.tensors[theirs].shape for name, theirs in stored.items()}
-    _check(config, names, found, tuple(start.format(p=prefix) for start in family.spare), path)
-    kinds = {folder.tensors[stored[name]].dtype for name in _expected(config, names)}
-    if not kinds <= _DTYPES.keys():
-        shown = ", ".join(sorted(kinds - _DTYPES.keys()))
-        raise ModelError(f"{path} stores tensors as {shown}; {', '.join(_DTYPES)} can be read.")
-
-    def get(name: str) -> Tensor:
-        from safetensors import safe_open
-
-        with safe_open(folder.tensors[stored[name]].file, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(stored[name])
-        return tensor
-
-    kind = folder.tensors[stored[_stored(names, "query.weight", 0)]].dtype
-    return EncoderWeights(config, _DTYPES[kind], "none", names, get)
+    expected = _expected(config, names)
+    spare = tuple(start.format(p=prefix) for start in family.spare)
+    check_shapes(path, config.architecture, expected, found, spare)
+    dtype = stored_dtype(folder, (stored[name] for name in expected))
+    return EncoderWeights(config, dtype, "none", names, lambda name: read_tensor(folder, stored[name]))
 
 
 def _open_gguf(path: Path) -> EncoderWeights:
@@ -103,16 +92,13 @@ def _open_gguf(path: Path) -> EncoderWeights:
     fields = gguf_fields(file.metadata, rows)
     config = read_description(fields, lambda fields: gguf_config(fields, pooling), "bert", path)
     names = GGUF_TENSORS
-    _check(config, names, found, ("cls.",), path)
+    check_shapes(path, config.architecture, _expected(config, names), found, ("cls.",))
     kind = file.tensors[_stored(names, "query.weight", 0)].type_name
 
-    def get(name: str) -> Tensor:
-        values = file.dequantize(name)
-        # F32 tensors are views of the read-only file map, which torch warns about.
-        return torch.from_numpy(values if values.flags.writeable else values.copy())
-
     quantization = "none" if kind in ("F32", "F16", "BF16") else kind
-    return EncoderWeights(config, torch.float32, quantization, names, get)
+    return EncoderWeights(
+        config, torch.float32, quantization, names, lambda name: from_numpy(file.dequantize(name))
+    )
 
 
 def _class_name(raw: Mapping[str, Any]) -> str:
@@ -160,34 +146,3 @@ def _vector_pair(
 ) -> Iterator[tuple[str, int | None, tuple[int, ...]]]:
     yield f"{name}.weight", layer, (size,)
     yield f"{name}.bias", layer, (size,)
-
-
-def _check(
-    config: EncoderConfig,
-    names: Names,
-    found: Mapping[str, tuple[int, ...]],
-    spare: tuple[str, ...],
-    path: Path,
-) -> None:
-    expected = _expected(config, names)
-    missing = [name for name in expected if name not in found]
-    wrong = [
-        f"{name} is {list(found[name])} instead of {list(shape)}"
-        for name, shape in expected.items()
-        if name in found and tuple(found[name]) != shape
-    ]
-    extra = [name for name in sorted(found) if name not in expected and not name.startswith(spare)]
-    complaints = []
-    if missing:
-        complaints.append(f"it lacks {_listed(missing)}")
-    if wrong:
-        complaints.append(f"of the wrong shape: {_listed(wrong)}")
-    if extra:
-        complaints.append(f"it has what the model has no use for: {_listed(extra)}")
-    if complaints:
-        raise ModelError(f"The tensors in {path} do not fit its configuration: {'; '.join(complaints)}.")
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:MAX_NAMED])
-    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields
 
+# What the safetensors names begin with in a model that has an output matrix; bare models leave it out.
+PREFIX = "model."
 # Our name of each tensor -> (safetensors name, GGUF name); {i} is the layer. Which of them a model has
 # follows from its configuration.
 TENSORS: Mapping[str, tuple[str, str]] = {
@@ -50,3 +52,9 @@ class Architecture:
     tensors: Mapping[str, tuple[str, str]] = field(default_factory=lambda: TENSORS)
     # llama.cpp's converter interleaves the two rotary halves of query and key rows for some families.
     gguf_interleaves_rotary: bool = False
+    bare_class_name: str | None = None  # of the model without its head; None: ...Model for ...ForCausalLM
+
+    @property
+    def class_names(self) -> tuple[str, str]:
+        """Of the whole model, and of the bare one."""
+        return self.class_name, self.bare_class_name or self.class_name.replace("ForCausalLM", "Model")

@@ -47,6 +47,11 @@ def decoder_config(
     window, all are rotated, none has experts. `head_dim`, `theta`, `tied` and `norm_eps` are what holds
     where the file does not say. `switches` are fields of DecoderConfig.
     """
+    if fields.flag("use_bidirectional_attention", False) or not fields.flag("is_causal", True):
+        fields.complain(
+            "it has attention both ways (use_bidirectional_attention, or is_causal is false), which no "
+            "decoder computes"
+        )
     layers = num_layers(fields)
     hidden = fields.integer("hidden_size")
     heads = fields.integer("num_attention_heads")

@@ -42,6 +42,7 @@ class DecoderConfig:
     layers: tuple[LayerConfig, ...]
     attention_scale: float  # attention scores are multiplied by it
     tied_embeddings: bool = False
+    has_head: bool = True  # False: there is no output matrix, only hidden states
     qkv_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False

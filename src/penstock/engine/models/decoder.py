@@ -48,7 +48,7 @@ class Decoder:
         embedding: Tensor,
         layers: list[DecoderLayer],
         final_norm: Norm,
-        head: Linear,
+        head: Linear | None,
         rotaries: list[Rotary],
     ) -> None:
         self.config = config
@@ -76,7 +76,7 @@ class Decoder:
         layers = sum(
             m.nbytes for layer in self.layers for m in (layer.qkv, layer.attention_output, layer.mlp)
         )
-        return layers + self.head.nbytes
+        return layers + (0 if self.head is None else self.head.nbytes)
 
     def prepare(self, positions: int) -> None:
         """Make ready for sequences of up to so many tokens; needed before the first `forward`."""
@@ -100,6 +100,7 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows that `forward` gave; float32, [rows, vocabulary]. On the CPU, at least `CPU_MIN_ROWS`."""
+        assert self.head is not None, "the core asks for logits only where there is an output matrix"
         logits = self.head(self.normed(hidden)).float()
         cap = self.config.logits_softcap
         if cap is not None:

@@ -23,8 +23,6 @@ def gemma_config(
     **switches: Any,
 ) -> DecoderConfig:
     """What Gemma 2 and 3 share; every `full_every`-th layer sees everything."""
-    if fields.flag("use_bidirectional_attention", False):
-        fields.complain("use_bidirectional_attention makes it an encoder, which cannot generate")
     window = fields.optional_integer("sliding_window", 4096)
     hidden = fields.integer("hidden_size")
     return decoder_config(

@@ -26,6 +26,7 @@ def _config(fields: Fields) -> DecoderConfig:
 ARCHITECTURE = Architecture(
     name="gemma3",
     class_name="Gemma3ForCausalLM",
+    bare_class_name="Gemma3TextModel",
     gguf_name="gemma3",
     config=_config,
     tensors={**TENSORS, **POST_NORMS},

@@ -86,7 +86,7 @@ class Layout:
         """All of them, with their shapes."""
         config = self._config
         yield from self.embedding.tensors(None)
-        if not config.tied_embeddings:
+        if config.has_head and not config.tied_embeddings:
             yield from self.head.tensors(None)
         for name, size in self.norms(None).items():
             yield Tensor(name), (size,)

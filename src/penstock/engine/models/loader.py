@@ -15,69 +15,44 @@ from penstock.engine.layers.mlp import GatedMLP
 from penstock.engine.layers.norm import HeadNorm, Norm, ProjectionNorm
 from penstock.engine.layers.rotary import Rope, Rotary
 from penstock.engine.models import layout
+from penstock.engine.models.checking import check_shapes
 from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.decoder import Decoder, DecoderLayer
 from penstock.engine.models.layout import Layout, Matrix
+from penstock.engine.models.tensors import choose_dtype
 from penstock.engine.models.weights import Weights, open_weights
-from penstock.errors import ConfigError, ModelError
+from penstock.errors import ModelError
 
 logger = logging.getLogger("penstock.engine")
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-NAMED = 8  # tensors that an error names of each kind; the others are counted
 
-
-def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """ "auto" is float32 on the CPU (exact, and its fastest), else what the file holds."""
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
-    if name not in DTYPES:
-        raise ConfigError(f"dtype must be auto, {', '.join(DTYPES)}; got {name!r}.")
-    return DTYPES[name]
-
-
-def load_decoder(path: str | Path, device: torch.device, dtype: str) -> tuple[Decoder, str]:
-    """The decoder, and how its weights were stored."""
+def load_decoder(
+    path: str | Path, device: torch.device, dtype: str, *, generates: bool = True
+) -> tuple[Decoder, str]:
+    """The decoder, and how its weights were stored. `generates`: without an output matrix it is no use."""
     weights = open_weights(path)
     # Before anything is allocated: the description may ask for more than any machine has.
     check_tensors(weights)
+    if generates and not weights.config.has_head:
+        raise ModelError(
+            f"{path} has no output matrix, so it cannot generate, only give vectors, and nothing says how "
+            "to make them; give --pooling last or mean."
+        )
     loader = _Loader(weights, device, choose_dtype(dtype, weights.dtype, device))
     return loader.decoder(), weights.quantization
 
 
 def check_tensors(weights: Weights) -> None:
     """Raise ModelError unless the file has exactly the tensors that its description asks for."""
-    missing: list[str] = []
-    misshapen: list[str] = []
-    places: set[str] = set()
     experts = weights.config.experts
+    expected: dict[str, tuple[int, ...]] = {}
     for tensor, shape in Layout(weights.config, weights.architecture.tensors).tensors():
         place = weights.place(tensor)
-        if place.stored in places:
-            continue  # another expert of the same stack
-        places.add(place.stored)
-        wanted = shape if place.index is None or experts is None else (experts.count, *shape)
-        found = weights.shape(place.stored)
-        if found is None:
-            missing.append(repr(place.stored))
-        elif found != wanted:
-            misshapen.append(f"{place.stored!r} has {list(found)} instead of {list(wanted)}")
-    if weights.config.tied_embeddings:
-        places.add(weights.place(layout.Tensor("head")).stored)  # a second copy, see `_Loader.head`
-    # They would change the answers of the model they belong to.
-    extra = [repr(name) for name in sorted(set(weights.names()) - places)]
-    kinds = {"It lacks": missing, "Of another shape:": misshapen, "It has no place for": extra}
-    problems = [f"{kind} {_some(names)}." for kind, names in kinds.items() if names]
-    if problems:
-        raise ModelError(
-            f"{weights.path} does not hold the {weights.architecture.name} that it describes. "
-            + " ".join(problems)
-        )
-
-
-def _some(names: list[str]) -> str:
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+        whole = shape if place.index is None or experts is None else (experts.count, *shape)
+        expected[place.stored] = whole
+    # A second copy of tied weights, see `_Loader._head`.
+    spare = (weights.place(layout.Tensor("head")).stored,) if weights.config.tied_embeddings else ()
+    check_shapes(weights.path, weights.architecture.name, expected, weights.shapes, spare)
 
 
 class _Loader:
@@ -99,7 +74,7 @@ class _Loader:
             embedding,
             [self._layer(index, layer, rotaries) for index, layer in enumerate(self._config.layers)],
             self._norm("final_norm"),
-            Linear(self._head(embedding)),
+            Linear(self._head(embedding)) if self._config.has_head else None,
             list(rotaries.values()),
         )
 
@@ -108,7 +83,7 @@ class _Loader:
             return self._stack(self._layout.head)
         head = layout.Tensor("head")
         stored = self._weights.place(head).stored
-        if self._weights.shape(stored) is not None:
+        if stored in self._weights.shapes:
             copy = self._weights.read(head)
             if copy.shape != embedding.shape or not torch.equal(copy.to(embedding), embedding):
                 logger.warning(

@@ -44,7 +44,7 @@ def by_gguf_name(name: str) -> Architecture:
 
 def by_class_names(names: list[str]) -> Architecture:
     for architecture in ARCHITECTURES:
-        if architecture.class_name in names:
+        if not set(architecture.class_names).isdisjoint(names):
             return architecture
     raise _unknown(", ".join(names) or "(none given)", ", ".join(a.class_name for a in ARCHITECTURES))
 

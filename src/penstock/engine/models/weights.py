@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-from penstock.engine.models.architecture import Architecture
+from penstock.engine.models.architecture import PREFIX, Architecture
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.models.fields import Fields, read_description
 from penstock.engine.models.gguf_fields import ROPE_FACTORS, gguf_fields
 from penstock.engine.models.layout import Tensor
 from penstock.engine.models.registry import by_class_names, by_gguf_name
+from penstock.engine.models.tensors import from_numpy, read_tensor, stored_dtype
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder
-
-_TORCH_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +38,13 @@ class Weights(Protocol):
     config: DecoderConfig
     quantization: str  # how most of the weights are stored; "none" for floating point
     dtype: torch.dtype  # the floating-point type of the file
+    shapes: Mapping[str, tuple[int, ...]]  # of all stored tensors that mean something to the model
 
     def place(self, tensor: Tensor) -> Place:
         """Where the tensor lies, or would lie if the file had it."""
 
-    def shape(self, stored: str) -> tuple[int, ...] | None:
-        """From the file's header; None if there is no such tensor."""
-
     def read(self, tensor: Tensor) -> torch.Tensor:
         """The tensor on the CPU, in a floating-point type, query and key rows in half-split order."""
-
-    def names(self) -> Collection[str]:
-        """Of all stored tensors that mean something to the model."""
 
 
 def open_weights(path: str | Path) -> Weights:
@@ -75,37 +69,31 @@ class SafetensorsWeights:
                 f"{path} names its architectures as {classes!r}; expected a list of class names."
             )
         self.architecture = by_class_names(classes)
-        self.config = read_config(self.architecture, Fields(config), path)
-        self.dtype = self._stored_dtype()
+        # Old files carry the rotary frequencies.
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: entry.shape
+            for name, entry in self._folder.tensors.items()
+            if not name.endswith("rotary_emb.inv_freq")
+        }
+        self._bare = bool(self.shapes) and not any(name.startswith(PREFIX) for name in self.shapes)
+        self.config = self._without_head(read_config(self.architecture, Fields(config), path), classes)
+        self.dtype = stored_dtype(self._folder, self.shapes)
 
-    def _stored_dtype(self) -> torch.dtype:
-        kinds = Counter(entry.dtype for entry in self._folder.tensors.values())
-        unknown = sorted(set(kinds) - set(_TORCH_DTYPES))
-        if unknown:
-            raise ModelError(
-                f"{self._folder.path} stores tensors as {', '.join(unknown)}, which is not supported."
-            )
-        return _TORCH_DTYPES[kinds.most_common(1)[0][0]] if kinds else torch.float32
+    def _without_head(self, config: DecoderConfig, classes: list[str]) -> DecoderConfig:
+        """Bare models have no output matrix, unless it is the embedding; of others it is missing."""
+        bare = self._bare or self.architecture.class_name not in classes
+        if not bare or config.tied_embeddings or self.place(Tensor("head")).stored in self.shapes:
+            return config
+        return replace(config, has_head=False)
 
     def place(self, tensor: Tensor) -> Place:
         name = self.architecture.tensors[tensor.name][0].format(i=tensor.layer, e=tensor.expert)
+        if self._bare:
+            name = name.removeprefix(PREFIX)
         return Place(name + (".bias" if tensor.bias else ".weight"))
 
-    def shape(self, stored: str) -> tuple[int, ...] | None:
-        entry = self._folder.tensors.get(stored)
-        return None if entry is None else entry.shape
-
     def read(self, tensor: Tensor) -> torch.Tensor:
-        from safetensors import safe_open
-
-        stored = self.place(tensor).stored
-        with safe_open(self._folder.tensors[stored].file, framework="pt") as file:
-            found: torch.Tensor = file.get_tensor(stored)
-        return found
-
-    def names(self) -> Collection[str]:
-        # Old files carry the rotary frequencies.
-        return [name for name in self._folder.tensors if not name.endswith("rotary_emb.inv_freq")]
+        return read_tensor(self._folder, self.place(tensor).stored)
 
 
 class GGUFWeights:
@@ -119,6 +107,9 @@ class GGUFWeights:
             raise ModelError(f"{path} does not say its architecture; it is not a language model's file.")
         self.architecture = by_gguf_name(name)
         self.config = read_config(self.architecture, gguf_fields(self._file, self.architecture), path)
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: tensor.shape for name, tensor in self._file.tensors.items() if name not in ROPE_FACTORS
+        }
         kinds = Counter({"none": 0})
         for tensor in self._file.tensors.values():
             if tensor.type_name not in ("F32", "F16", "BF16"):
@@ -134,24 +125,12 @@ class GGUFWeights:
         alone = stored.replace("_exps", f".{tensor.expert}")
         return Place(alone) if alone in self._file.tensors else Place(stored, tensor.expert)
 
-    def shape(self, stored: str) -> tuple[int, ...] | None:
-        found = self._file.tensors.get(stored)
-        return None if found is None else found.shape
-
     def read(self, tensor: Tensor) -> torch.Tensor:
         place = self.place(tensor)
-        values = _from_numpy(self._file.dequantize(place.stored, place.index))
+        values = from_numpy(self._file.dequantize(place.stored, place.index))
         if self.architecture.gguf_interleaves_rotary and tensor.name in ("query", "key"):
             values = _split_rotary_halves(values, self.config.head_dim)
         return values
-
-    def names(self) -> Collection[str]:
-        return [name for name in self._file.tensors if name not in ROPE_FACTORS]
-
-
-def _from_numpy(values: Any) -> torch.Tensor:
-    # F32 tensors are views of the read-only file map, which torch warns about.
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:

@@ -1,0 +1,49 @@
+"""Reading single tensors of any model, and the floating-point type they are computed in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.errors import ConfigError, ModelError
+from penstock.hub.safetensors import SafetensorsFolder
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_STORED = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
+    """ "auto" is float32 on the CPU (exact, and its fastest), else what the file holds."""
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
+    if name not in DTYPES:
+        raise ConfigError(f"dtype must be auto, {', '.join(DTYPES)}; got {name!r}.")
+    return DTYPES[name]
+
+
+def stored_dtype(folder: SafetensorsFolder, names: Iterable[str]) -> torch.dtype:
+    """That of most of the tensors so named; ModelError if one cannot be read."""
+    kinds = Counter(folder.tensors[name].dtype for name in names)
+    unknown = sorted(set(kinds) - set(_STORED))
+    if unknown:
+        raise ModelError(
+            f"{folder.path} stores tensors as {', '.join(unknown)}; {', '.join(_STORED)} can be read."
+        )
+    return _STORED[kinds.most_common(1)[0][0]] if kinds else torch.float32
+
+
+def read_tensor(folder: SafetensorsFolder, name: str) -> Tensor:
+    from safetensors import safe_open
+
+    with safe_open(folder.tensors[name].file, framework="pt") as file:
+        tensor: Tensor = file.get_tensor(name)
+    return tensor
+
+
+def from_numpy(values: Any) -> Tensor:
+    # F32 tensors are views of the read-only file map, which torch warns about.
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
