@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from penstock.engine.core import MAX_FAILED_STEPS, EngineCore
+from penstock.engine.core import EngineCore
+from penstock.engine.failures import MAX_FAILED_STEPS
 from penstock.engine.request import Request, SamplingParams, TokenEvent
 from penstock.engine.run import sizing
 from penstock.errors import InvalidRequestError, QueueFullError

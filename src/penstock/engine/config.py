@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock.engine.request import Pooling, Request, SamplingParams
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, InvalidRequestError
 
 # What a model can be asked for: text, a vector for each text, how well two texts go together.
 Task = Literal["generate", "embed", "score"]
@@ -99,6 +100,18 @@ class EngineInfo:
     tasks: tuple[Task, ...] = ("generate",)
     pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself
     embedding_size: int = 0  # numbers in a vector; 0 where there are none
+
+    def check_tokens(self, name: str, tokens: Sequence[int]) -> None:
+        """Raise InvalidRequestError unless these are ids of the model, one at least."""
+        if not tokens:
+            raise InvalidRequestError(f"The {name} is empty; it must have at least one token.", param=name)
+        for token in (min(tokens), max(tokens)):
+            if not 0 <= token < self.vocab_size:
+                raise InvalidRequestError(
+                    f"The {name} has the token id {token}, but the vocabulary has ids 0 to "
+                    f"{self.vocab_size - 1}.",
+                    param=name,
+                )
 
     def smallest_request(self, request_id: str, *, priority: int = 0) -> Request:
         """One token in, one token or vector out: whether the engine works shows by its answer."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from penstock.engine.config import EngineConfig, EngineInfo, Task
+from penstock.engine.failures import FailedSteps
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.models.loader import load_decoder
 from penstock.engine.pooling import decoder_pooling
@@ -20,11 +20,6 @@ from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.engine.schedule.sequence import Sequence as LiveSequence
 from penstock.errors import InvalidRequestError
-
-logger = logging.getLogger("penstock.engine")
-
-# A device that fails this many steps in a row will not recover by itself.
-MAX_FAILED_STEPS = 3
 
 
 class EngineCore:
@@ -51,7 +46,7 @@ class EngineCore:
         )
         self._scheduler = Scheduler(limits, memory)
         self._stats = EngineStats(blocks_total=size.num_blocks)
-        self._failed_steps = 0
+        self._failed_steps = FailedSteps()
         self.info = EngineInfo(
             architecture=model.config.architecture,
             device=str(device),
@@ -91,10 +86,10 @@ class EngineCore:
                 f"A decoder's hidden states are pooled by last or mean, not by {request.pooling}.",
                 param="pooling",
             )
-        _check_tokens("prompt", request.prompt, self.info.vocab_size)
+        self.info.check_tokens("prompt", request.prompt)
         for name, texts in (("bad_words", request.bad_words), ("guided_choice", request.guided)):
             for ids in texts:
-                _check_tokens(name, ids, self.info.vocab_size)
+                self.info.check_tokens(name, ids)
         request.params.check_vocabulary(self.info.vocab_size)
         if request.params.seed is None:
             request = replace(request, params=replace(request.params, seed=secrets.randbits(63)))
@@ -118,7 +113,7 @@ class EngineCore:
             result = self._runner.execute(plan)
         except Exception as error:
             return self._fail(plan, error)
-        self._failed_steps = 0
+        self._failed_steps.clear()
         # Before the scheduler takes the results: those who finish give their blocks back.
         self._count(plan, result)
         computed = self._scheduler.complete(plan, result.tokens, failed=result.failures)
@@ -154,33 +149,17 @@ class EngineCore:
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
-        # For the log only: what a device says of itself is not for clients.
-        logger.error("A step failed.", exc_info=error)
-        self._failed_steps += 1
-        if self._failed_steps >= MAX_FAILED_STEPS:
-            raise error
+        message = self._failed_steps.add(error)
         events = []
         for grant in plan.grants:
             sequence = grant.sequence
             self._scheduler.cancel(sequence.request.id, sequence.index)
-            message = f"The engine failed while computing this request ({type(error).__name__})."
             events.append(
                 TokenEvent(
                     request_id=sequence.request.id, index=sequence.index, finish_reason="error", error=message
                 )
             )
         return events
-
-
-def _check_tokens(name: str, tokens: Sequence[int], vocab_size: int) -> None:
-    if not tokens:
-        raise InvalidRequestError(f"The {name} is empty; it must have at least one token.", param=name)
-    for token in (min(tokens), max(tokens)):
-        if not 0 <= token < vocab_size:
-            raise InvalidRequestError(
-                f"The {name} has the token id {token}, but the vocabulary has ids 0 to {vocab_size - 1}.",
-                param=name,
-            )
 
 
 def _event(sequence: LiveSequence, result: StepResult) -> TokenEvent:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.engine.encode.core import MAX_FAILED_STEPS, EncoderCore
+from penstock.engine.encode.core import EncoderCore
+from penstock.engine.failures import MAX_FAILED_STEPS
 from penstock.engine.request import Request
 from penstock.errors import ConfigError, ContextLengthError, InvalidRequestError, QueueFullError
 from tests.engine.encode.encoders import core, encode, random_texts, save

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from penstock.engine.config import EngineConfig, EngineInfo, Task
 from penstock.engine.encode.model import EncodeItem, EncoderModel
 from penstock.engine.encode.queue import EncodeLimits, EncodeQueue
 from penstock.engine.encode.weights import open_weights
+from penstock.engine.failures import FailedSteps
 from penstock.engine.models.tensors import choose_dtype
 from penstock.engine.pooling import choose_pooling, longest_input
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
@@ -21,10 +21,6 @@ from penstock.engine.run.sizing import choose_device, set_threads
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.errors import ConfigError, ContextLengthError, InvalidRequestError
 
-logger = logging.getLogger("penstock.engine")
-
-# A device that fails this many steps in a row will not recover by itself.
-MAX_FAILED_STEPS = 3
 # A step on the CPU should stay well under a second, and a few hundred rows fill a matmul already.
 CPU_STEP_TOKENS, GPU_STEP_TOKENS = 1024, 16384
 CPU_MAX_RUNNING, GPU_MAX_RUNNING = 256, 1024  # texts in one step
@@ -46,7 +42,7 @@ class EncoderCore:
         self._clock = clock
         self._queue = EncodeQueue(limits)
         self._stats = EngineStats()
-        self._failed_steps = 0
+        self._failed_steps = FailedSteps()
         tasks: tuple[Task, ...] = ("score",) if pooling == "score" else ("embed", "score")
         self.info = EngineInfo(
             architecture=weights.config.architecture,
@@ -99,7 +95,7 @@ class EncoderCore:
             vectors = self._model.encode(items)
         except Exception as error:
             return self._fail(requests, error)
-        self._failed_steps = 0
+        self._failed_steps.clear()
         self._stats.steps += 1
         self._stats.prompt_tokens += sum(len(request.prompt) for request in requests)
         return [_event(r, v) for r, v in zip(requests, vectors, strict=True)]
@@ -121,15 +117,7 @@ class EncoderCore:
             has = "has a classifier head: it scores pairs and gives no vectors"
             lacks = "has no classifier head: its scores are similarities of vectors"
             raise InvalidRequestError(f"This model {has if info.pooling == 'score' else lacks}.")
-        if not prompt:
-            raise InvalidRequestError("The prompt is empty; it must have at least one token.", param="prompt")
-        for token in (min(prompt), max(prompt)):
-            if not 0 <= token < info.vocab_size:
-                raise InvalidRequestError(
-                    f"The prompt has the token id {token}, but the vocabulary has ids 0 to "
-                    f"{info.vocab_size - 1}.",
-                    param="prompt",
-                )
+        info.check_tokens("prompt", prompt)
         if len(prompt) > info.max_model_len:
             raise ContextLengthError(
                 f"The text has {len(prompt)} tokens, but the model reads at most {info.max_model_len}."
@@ -145,12 +133,7 @@ class EncoderCore:
 
     def _fail(self, requests: list[Request], error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
-        # For the log only: what a device says of itself is not for clients.
-        logger.error("A step failed.", exc_info=error)
-        self._failed_steps += 1
-        if self._failed_steps >= MAX_FAILED_STEPS:
-            raise error
-        message = f"The engine failed while computing this request ({type(error).__name__})."
+        message = self._failed_steps.add(error)
         return [TokenEvent(request_id=r.id, finish_reason="error", error=message) for r in requests]
 
 

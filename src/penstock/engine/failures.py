@@ -1,0 +1,30 @@
+"""What becomes of a step that the device did not get through."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("penstock.engine")
+
+# A device that fails this many steps in a row will not recover by itself.
+MAX_FAILED_STEPS = 3
+
+
+class FailedSteps:
+    """Counts those in a row."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def clear(self) -> None:
+        """A step went well."""
+        self._count = 0
+
+    def add(self, error: Exception) -> str:
+        """What the step's requests end with; the error itself once the device keeps failing."""
+        # For the log only: what a device says of itself is not for clients.
+        logger.error("A step failed.", exc_info=error)
+        self._count += 1
+        if self._count >= MAX_FAILED_STEPS:
+            raise error
+        return f"The engine failed while computing this request ({type(error).__name__})."
