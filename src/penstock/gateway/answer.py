@@ -49,6 +49,7 @@ class Answer:
                 self._prompts[index // self._n],
                 shown,
                 prepared.reasoning,
+                self._usage,
                 gateway.metrics,
                 arrived,
             )
@@ -124,27 +125,25 @@ class Answer:
 
     def _deltas(self, events: Iterable[tuple[int, TokenEvent]]) -> list[Delta]:
         now = time.monotonic()
-        deltas = []
-        for position, arrived in events:
-            for event in self._prompts[position].release(arrived):
-                choice = self._choices[position * self._n + event.index]
-                if choice.finish_reason is not None:
-                    continue  # the engine's word on a choice that a stop string had ended before
-                if (opening := choice.opening()) is not None:
-                    deltas.append(opening)
-                deltas.append(self._delta(position, choice, event, now))
+        deltas: list[Delta] = []
+        for position, event in events:
+            prompt = self._prompts[position]
+            if prompt.waits:
+                for released in prompt.release(event):
+                    self._feed(position, released, now, deltas)
+            else:
+                self._feed(position, event, now, deltas)
         return deltas
 
-    def _delta(self, position: int, choice: SentChoice, event: TokenEvent, now: float) -> Delta:
-        before, thought = choice.tokens, choice.reasoning_tokens
-        if not before:
-            self._usage.cached += event.cached_tokens
+    def _feed(self, position: int, event: TokenEvent, now: float, deltas: list[Delta]) -> None:
+        choice = self._choices[position * self._n + event.index]
+        if choice.finish_reason is not None:
+            return  # the engine's word on a choice that a stop string had ended before
+        if not choice.opened and (opening := choice.opening()) is not None:
+            deltas.append(opening)
         delta = choice.feed(event, now)
-        self._usage.completion += choice.tokens - before
-        if self._usage.reasoning is not None:
-            self._usage.reasoning += choice.reasoning_tokens - thought
+        deltas.append(delta)
         if delta.finish_reason is not None:
             self._open -= 1
             if choice.cut:
                 self._generation.cancel_choice(position, event.index)
-        return delta

@@ -10,7 +10,7 @@ from penstock.gateway.scores import Scores
 from penstock.observe.metrics import Ending, Metrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.responses import FinishReason
-from penstock.protocol.shapes import Answered, Delta, Position
+from penstock.protocol.shapes import Answered, Delta, Position, UsageCount
 from penstock.text.choice import Choice
 from penstock.text.reasoning import Reasoning
 from penstock.text.tokenizer import Tokenizer
@@ -27,6 +27,7 @@ class SentChoice:
         prompt: EchoedPrompt,
         shown: Shown,
         reasoning: Reasoning | None,
+        usage: UsageCount,
         metrics: Metrics,
         arrived: float,
     ) -> None:
@@ -41,7 +42,8 @@ class SentChoice:
         self._placed = 0  # shown tokens that have their positions, or will have none
         self._offset = 0  # characters of the tokens so far, as logprobs show them
         self._begins = tokenizer.begins_text(prompt.ids)
-        self._opened = False
+        self.opened = False
+        self._usage = usage  # of all choices together
         self._metrics = metrics
         self._arrived = arrived
         self._first = 0.0  # when its first and latest tokens came
@@ -51,10 +53,6 @@ class SentChoice:
     @property
     def tokens(self) -> int:
         return len(self._choice.token_ids)
-
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._choice.reasoning_tokens
 
     @property
     def scores_size(self) -> int:
@@ -72,10 +70,8 @@ class SentChoice:
         return self._choice.cut
 
     def opening(self) -> Delta | None:
-        """What comes before the first token: the prompt, if it is to be shown. Once."""
-        if self._opened:
-            return None
-        self._opened = True
+        """What comes before the first token: the prompt, if it is to be shown. To be asked once."""
+        self.opened = True
         prompt, index = self._prompt, self._choice.index
         if not prompt.echoes:
             return None if prompt.token_ids is None else Delta(index, "", prompt_token_ids=prompt.token_ids)
@@ -86,11 +82,20 @@ class SentChoice:
         return Delta(index, prompt.text, positions, prompt_token_ids=prompt.token_ids)
 
     def feed(self, event: TokenEvent, now: float) -> Delta:
-        """Take the engine's next event for this choice. Raises HTTPError if the engine gave up on it."""
-        self._time(len(event.token_ids), now)
-        choice, known = self._choice, len(self._choice.token_ids)
+        """Take the engine's next event for this choice. Raises what ended it if the engine gave up on it."""
+        choice, usage = self._choice, self._usage
+        known, thought = len(choice.token_ids), choice.reasoning_tokens
+        if not known:
+            usage.cached += event.cached_tokens
+        if event.token_ids:
+            self._time(len(event.token_ids), known, now)
         added = choice.take(event)
-        delta = Delta(choice.index, added.text, self._place())
+        usage.completion += len(choice.token_ids) - known
+        if usage.reasoning is not None:
+            usage.reasoning += choice.reasoning_tokens - thought
+        delta = Delta(choice.index, added.text)
+        if self._positions is not None:
+            delta.positions = self._place()
         if self._shown.reasoning:
             delta.reasoning = added.reasoning
         if self._shown.token_ids:
@@ -135,10 +140,8 @@ class SentChoice:
         if self.tokens > 1:
             self._metrics.time_per_output_token.observe((self._latest - self._first) / (self.tokens - 1))
 
-    def _time(self, new: int, now: float) -> None:
-        if not new:
-            return
-        if not self.tokens:
+    def _time(self, new: int, known: int, now: float) -> None:
+        if not known:
             self._first = now
             self._metrics.time_to_first_token.observe(now - self._arrived)
         else:

@@ -37,12 +37,14 @@ class EchoedPrompt:
         self._shown = shown
         self._scores = scores
         self._held: list[TokenEvent] = []
+        self._scored = False
         self.positions: list[Position] | None = None  # the prompt's tokens in front of the answer's
         self.logprobs: PromptLogprobs | None = None
         echoes_scores = prompt.text is not None and shown.logprobs is not None
-        self._waits = echoes_scores or shown.prompt_logprobs is not None
-        if self._waits and len(prompt.ids) == 1:  # of a single token nothing is known, and nothing comes
+        self.waits = echoes_scores or shown.prompt_logprobs is not None
+        if self.waits and len(prompt.ids) == 1:  # of a single token nothing is known, and nothing comes
             self.score([])
+            self.waits = False
 
     @property
     def ids(self) -> list[int]:
@@ -73,12 +75,12 @@ class EchoedPrompt:
             self.positions = self._scores.prompt_positions(ids, found, self.text, shown.logprobs)
         if shown.prompt_logprobs is not None:
             self.logprobs = self._scores.prompt_logprobs(ids, found, shown.prompt_logprobs)
-        self._waits = False
+        self._scored = True
 
     def release(self, event: TokenEvent) -> list[TokenEvent]:
-        """The events that may go on, now that this one has come."""
-        if self._waits and event.finish_reason not in ("error", "cancelled"):
-            self._held.append(event)
+        """The events that may go on, now that this one has come. Not to be asked once nothing `waits`."""
+        self._held.append(event)
+        if not self._scored and event.finish_reason not in ("error", "cancelled"):
             return []
-        released, self._held = [*self._held, event], []
-        return released
+        self.waits = False
+        return self._held

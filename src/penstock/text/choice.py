@@ -89,14 +89,22 @@ class Choice:
             self.shown_ids.append(token)
             if event.logprobs:
                 self.logprobs.append(event.logprobs[number])
-            part = self._part(self._stream.push(token))
-            thought, text = thought + part.reasoning, text + part.text
+            new = self._stream.push(token)
+            if self._splitter is None:
+                text += new
+            else:
+                part = self._part(self._splitter, new)
+                thought, text = thought + part.reasoning, text + part.text
             if self._stream.stopped is not None:
                 self.finish_reason, self.stop_reason = "stop", self._stream.stopped
                 break
         if self.finish_reason is None and event.finish_reason is not None:
-            part = self._part(self._stream.finish())
-            thought, text = thought + part.reasoning, text + part.text
+            new = self._stream.finish()
+            if self._splitter is None:
+                text += new
+            else:
+                part = self._part(self._splitter, new)
+                thought, text = thought + part.reasoning, text + part.text
             self.finish_reason = event.finish_reason
             if event.stop_token in self._params.stop_token_ids:
                 self.stop_reason = event.stop_token
@@ -105,10 +113,7 @@ class Choice:
             thought, text = thought + part.reasoning, text + part.text
         return Parts(thought, text)
 
-    def _part(self, text: str) -> Parts:
-        splitter = self._splitter
-        if splitter is None:
-            return Parts("", text)
+    def _part(self, splitter: Splitter, text: str) -> Parts:
         undecided = not splitter.answering
         part = splitter.push(text)
         if undecided and splitter.reasoned:
