@@ -15,6 +15,7 @@ from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
 from tests.doctor.machines import GIB
 from tests.engine.tiny import save_tiny_llama
+from tests.hub.test_gguf import write_split
 
 TAKEN = Opinion(task="generate", architecture="llama")
 PLENTY = Budget(device="cpu", total=64 * GIB, available=64 * GIB)
@@ -35,6 +36,18 @@ def test_a_gguf_files_header_is_read(default_model: Path) -> None:
     assert header.bytes == default_model.stat().st_size
     assert header.size.tied
     assert header.size.kv_per_token == 2 * 30 * 3 * 64
+
+
+def test_the_bytes_of_a_split_model_are_those_of_all_its_parts(tmp_path: Path) -> None:
+    sizes = {
+        "attention.head_count": 4,
+        "embedding_length": 32,
+        "block_count": 2,
+        "context_length": 64,
+    }
+    first = write_split(tmp_path, "model", 3, {f"llama.{name}": value for name, value in sizes.items()})
+    header = read_header(ModelFiles("x", first, "gguf"))
+    assert header.bytes == sum(file.stat().st_size for file in tmp_path.iterdir()) > first.stat().st_size
 
 
 def test_a_folders_header_is_read(tiny: ModelFiles) -> None:

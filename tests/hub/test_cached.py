@@ -9,6 +9,7 @@ import pytest
 from penstock.errors import ModelError
 from penstock.hub.cached import cached_models, hub_cache, locate
 from penstock.hub.default import DEFAULT
+from tests.hub.test_gguf import write_split
 from tests.hub.test_resolve import write_gguf, write_safetensors
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -84,3 +85,15 @@ def test_folders_that_hold_no_model_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "penstock" / "models" / "half").mkdir(parents=True)
     (tmp_path / "penstock" / "models" / "file").write_text("x")
     assert cached_models() == []
+
+
+def test_a_split_model_is_one_model_with_the_bytes_of_all_its_parts() -> None:
+    folder = snapshot("org/name")
+    first = write_split(folder, "big", 3)
+    write_split(folder, "big", 2)  # the same name in fewer parts
+    write_gguf(folder / "small.gguf")
+    (folder / "lone-00002-of-00002.gguf").write_bytes(b"")  # a download that never began
+    found = {model.name: model.bytes for model in cached_models()}
+    parts = [first.with_name(f"big-{number:05d}-of-00003.gguf") for number in (1, 2, 3)]
+    assert found.pop("org/name:big-00001-of-00003.gguf") == sum(part.stat().st_size for part in parts)
+    assert sorted(found) == ["org/name:big-00001-of-00002.gguf", "org/name:small.gguf"]

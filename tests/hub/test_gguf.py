@@ -144,13 +144,15 @@ def test_other_versions_are_named(tmp_path: Path, version: int, reason: str) -> 
         GGUFFile(path)
 
 
-def write_split(folder: Path, stem: str, count: int) -> Path:
+def write_split(folder: Path, stem: str, count: int, metadata: dict[str, int] | None = None) -> Path:
     """A model of one tensor in each part, as llama.cpp splits them; returns the first part."""
     for number in range(count):
         writer = GGUFWriter(folder / f"{stem}-{number + 1:05d}-of-{count:05d}.gguf", arch="llama")
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", count)
         writer.add_int32("split.tensors.count", count)
+        for key, value in (metadata or {}).items() if number == 0 else ():
+            writer.add_uint32(key, value)
         writer.add_tensor(f"t{number}.weight", np.full((2, 32), number, dtype=np.float32))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

@@ -209,7 +209,7 @@ def _gguf(path: Path) -> ModelHeader:
     return ModelHeader(
         architecture=kind,
         stored=stored.most_common(1)[0][0],
-        bytes=path.stat().st_size,
+        bytes=file.bytes,
         size=ModelSize(
             parameters=sum(counts.values()),
             embedding=counts.get("token_embd.weight", 0),

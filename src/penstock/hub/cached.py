@@ -14,6 +14,7 @@ from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles, home
 from penstock.hub.local import open_path
 from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES, hub_id, resolve
+from penstock.hub.split import all_parts, stands_for_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ def _models_in(folder: Path) -> list[Path]:
     names = sorted(entry.name for entry in folder.iterdir())
     if "config.json" in names and any(name.endswith(".safetensors") for name in names):
         return [folder]
-    return [folder / name for name in names if name.lower().endswith(".gguf")]
+    ggufs = [folder / name for name in names if name.lower().endswith(".gguf")]
+    return [path for path in ggufs if stands_for_model(path)]
 
 
 def _snapshot(root: Path, revision: str) -> Path | None:
@@ -91,5 +93,5 @@ def _snapshot(root: Path, revision: str) -> Path | None:
 
 
 def _bytes(path: Path) -> int:
-    files = [path] if path.is_file() else [entry for entry in path.iterdir() if entry.is_file()]
-    return sum(file.stat().st_size for file in files)
+    files = path.iterdir() if path.is_dir() else all_parts(path)
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ModelError
+from penstock.hub.split import all_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,6 @@ _SCALARS = {
 }
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_SPLIT_NAME = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$", re.IGNORECASE)
 
 
 class _MalformedError(Exception):
@@ -87,17 +86,12 @@ class GGUFFile:
         count = self.metadata.get("split.count", 0)
         if not isinstance(count, int) or count <= 1:
             return []
-        name = _SPLIT_NAME.search(self.path.name)
-        if name is None or int(name[2]) != count:
+        files = all_parts(self.path)
+        if len(files) != count:
             raise ModelError(
                 f"{self.path} is one of {count} parts of a model, but its name does not end in "
                 f"-00001-of-{count:05d}.gguf, by which the others would be found; rename it."
             )
-        stem = self.path.name[: name.start()]
-        files = [
-            self.path.with_name(f"{stem}-{number:05d}-of-{name[2]}{name[3]}")
-            for number in range(1, count + 1)
-        ]
         if self.metadata.get("split.no", 0) != 0:
             raise ModelError(
                 f"{self.path} is a later part of a split model; give the first, {files[0].name}."
@@ -109,6 +103,11 @@ class GGUFFile:
                 "download the model again."
             )
         return files[1:]
+
+    @property
+    def bytes(self) -> int:
+        """On the disk, all parts together."""
+        return sum(len(part.map) for part in self._parts)
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.metadata.get(key, default)
@@ -182,12 +181,6 @@ class GGUFFile:
             return self.tensors[name]
         except KeyError:
             raise ModelError(f"{self.path} has no tensor {name!r}.") from None
-
-
-def split_name(path: Path) -> tuple[str, int] | None:
-    """Of a file that is one part of several, by its name: the name without it, and which part it is."""
-    found = _SPLIT_NAME.search(path.name)
-    return None if found is None else (path.name[: found.start()] + found[3], int(found[1]))
 
 
 def _mapped(descriptor: int, path: Path) -> mmap.mmap:

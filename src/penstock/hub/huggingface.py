@@ -16,8 +16,8 @@ from typing import Any
 
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress
-from penstock.hub.gguf import split_name
 from penstock.hub.local import PICKLE_SUFFIXES, open_path, refuse_pickle
+from penstock.hub.split import split_name
 from penstock.hub.watch import watched
 
 # What lies in sub-folders is other formats of the same model, but for how an encoder's states are pooled.

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
-from penstock.hub.gguf import MAGIC, GGUFFile, split_name
+from penstock.hub.gguf import MAGIC, GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder
+from penstock.hub.split import split_name, stands_for_model
 
 PICKLE_SUFFIXES = frozenset({".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle"})
 # "name.Q4_K_M.gguf", "name-f16.gguf": the quantization is not part of the model's name.
@@ -59,9 +60,7 @@ def _open_folder(path: Path) -> ModelFiles:
     except OSError as error:
         raise ModelError(f"Cannot read the folder {path}: {error.strerror or error}.") from None
     tensors = [name for name in names if name.endswith(".safetensors")]
-    ggufs = [name for name in names if name.lower().endswith(".gguf")]
-    # Of a split model, the first part stands for all.
-    ggufs = [name for name in ggufs if (split_name(Path(name)) or (name, 1))[1] == 1]
+    ggufs = [name for name in names if name.lower().endswith(".gguf") and stands_for_model(Path(name))]
     if tensors:
         SafetensorsFolder(path)
         return ModelFiles(path.resolve().name, path, "safetensors")
