@@ -87,7 +87,7 @@ SHARED: list[tuple[str, Any]] = [
     *(("cache_salt", value) for value in ("", "x" * 1025, 5)),
     *(("model", value) for value in (5, [], True)),
     ("stream_options", {"include_usage": True}),  # without stream
-    *(("allowed_token_ids", value) for value in (5, "5", [1000], [1] * 65537)),
+    *(("allowed_token_ids", value) for value in (5, "5", [], [1000], [1] * 65537)),
     *(("allowed_token_ids[0]", value) for value in ([-1], [True], ["1"], [1.0], [HUGE])),
     *(("bad_words", value) for value in ("", [""], "x", 5, ["x" * 4097], ["x"] * 1025, ["ok", ""])),
     ("bad_words", ["x" * 4096] * 17),

@@ -107,7 +107,10 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
         None
     )
     allowed_token_ids: (
-        Annotated[list[TokenId], limits("Generate nothing but these tokens.", maxItems=MAX_ALLOWED_TOKENS)]
+        Annotated[
+            list[TokenId],
+            limits("Generate nothing but these tokens.", minItems=1, maxItems=MAX_ALLOWED_TOKENS),
+        ]
         | None
     ) = None
     bad_words: (
@@ -173,7 +176,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     early_stopping: (
         Annotated[
             bool | Literal["never"],
-            Meta(description="In a beam search, whether to stop at the first n complete answers."),
+            Meta(description="In a beam search, whether to stop at as many complete answers as beams."),
         ]
         | None
     ) = None
@@ -225,9 +228,12 @@ def check_common(request: GenerationRequest) -> None:
             f"cache_salt must have 1 to {MAX_SALT_CHARACTERS} characters, got {len(request.cache_salt)}.",
             param="cache_salt",
         )
-    if (allowed := len(request.allowed_token_ids or ())) > MAX_ALLOWED_TOKENS:
+    allowed = request.allowed_token_ids
+    # Whoever's own choice of tokens came out empty does not want all of them.
+    if allowed is not None and not 1 <= len(allowed) <= MAX_ALLOWED_TOKENS:
         raise InvalidRequestError(
-            f"allowed_token_ids takes at most {MAX_ALLOWED_TOKENS} ids, got {allowed}.",
+            f"allowed_token_ids takes 1 to {MAX_ALLOWED_TOKENS} ids, got {len(allowed)}; left out, it allows "
+            "all.",
             param="allowed_token_ids",
         )
     if (characters := sum(map(len, request.bad_words or ()))) > MAX_BAD_CHARACTERS:
