@@ -229,7 +229,7 @@ def test_an_encoder_says_what_it_is_for_when_asked_for_text(embedding_server: Se
     ):
         reply = embedding_server.post(path, body)
         assert (reply.status, reply.error["code"]) == (400, "unsupported_task")
-        assert "is an encoder: it gives embeddings and scores (/v1/embeddings," in reply.error["message"]
+        assert "gives embeddings and scores (/v1/embeddings," in reply.error["message"]
 
 
 def test_json_of_a_whole_exchange_is_as_other_servers_give_it(embedding_server: Server) -> None:

@@ -84,8 +84,7 @@ class ServedModel:
             message += "no embeddings." if task == "embed" else "no text."
         else:
             message = (
-                f"{name} is an encoder: it gives embeddings and scores (/v1/embeddings, /v1/rerank, "
-                "/v1/score) and no text."
+                f"{name} gives embeddings and scores (/v1/embeddings, /v1/rerank, /v1/score) and no text."
             )
         raise InvalidRequestError(message, param="model", code="unsupported_task")
 

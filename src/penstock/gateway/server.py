@@ -27,8 +27,6 @@ from penstock.gateway.state import Gateway
 from penstock.text.template_file import read_template
 from penstock.text.tokenizer import Tokenizer
 
-logger = logging.getLogger("penstock.gateway")
-
 KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
 BACKLOG = 2048  # connections that may wait to be accepted
 FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
@@ -82,23 +80,12 @@ async def _serve(
             backend.info,
             settings.reasoning_parser,
         )
-        _compare_sizes(model)
+        model.tokenizer.check_vocabulary(model.vocab_size)
         gateway = Gateway(model, backend, ApiKeys(settings.api_keys))
         await _answer(settings, gateway, listener, banner, signals)
         return signals.count < 2
     finally:
         await backend.shutdown(0.0)
-
-
-def _compare_sizes(model: ServedModel) -> None:
-    """A table larger than the vocabulary is common: its last rows are padding. The reverse is a mistake."""
-    if model.tokenizer.vocab_size > model.vocab_size:
-        logger.warning(
-            "The tokenizer has %d tokens, but the model only the first %d of them; a prompt with any of the "
-            "others is refused. Check that the two belong together.",
-            model.tokenizer.vocab_size,
-            model.vocab_size,
-        )
 
 
 async def _answer(

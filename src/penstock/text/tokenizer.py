@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import tokenizers
 
     from penstock.hub import ModelFiles
+
+logger = logging.getLogger("penstock.text")
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -57,6 +60,16 @@ class Tokenizer:
             from penstock.text.from_folder import read_folder as read
         vocabulary = read(files.path)
         return cls(vocabulary if chat_template is None else replace(vocabulary, chat_template=chat_template))
+
+    def check_vocabulary(self, size: int) -> None:
+        """Warn of a model that has fewer tokens. One with more is common: its last rows are padding."""
+        if self.vocab_size > size:
+            logger.warning(
+                "The tokenizer has %d tokens, but the model only the first %d of them; a prompt with any of "
+                "the others is refused. Check that the two belong together.",
+                self.vocab_size,
+                size,
+            )
 
     def encode(self, text: str, *, parse_special: bool = True, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. `parse_special=False` keeps "<|im_end|>" and its like ordinary text."""
