@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import hub
 from penstock.errors import ConfigError
-from penstock.text.reasoning import FAMILIES, Family, Reasoning, Splitter, find_family
+from penstock.text.reasoning import FAMILIES, Family, Reasoning, Splitter, find_family, reasoning_of
+from penstock.text.tokenizer import Tokenizer
 
 THINK = find_family("think", None)
 GRANITE = find_family("granite", None)
@@ -138,3 +142,21 @@ def test_where_a_prompt_leaves_off_decides_where_the_answer_begins() -> None:
     assert THINK.opened_in("<think>\nLet me see")
     assert not THINK.opened_in("<think>\nhm</think> The")
     assert not THINK.opened_in("The")
+
+
+@pytest.mark.parametrize(
+    ("content", "inside"),
+    [
+        ("<think>It is", True),
+        ([{"type": "text", "text": "<thi"}, {"type": "text", "text": "nk>It is"}], True),
+        ([{"type": "text", "text": "<think>It is</think>"}, {"type": "text", "text": "Yes"}], False),
+        (None, False),
+    ],
+)
+def test_a_continued_message_is_read_alike_as_text_and_in_parts(
+    default_model: Path, content: object, inside: bool
+) -> None:
+    tokenizer = Tokenizer.load(hub.resolve(str(default_model)))
+    found = reasoning_of(THINK, tokenizer, [1], {"role": "assistant", "content": content})
+    assert found is not None
+    assert found.inside is inside

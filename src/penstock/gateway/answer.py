@@ -20,6 +20,7 @@ from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
 from penstock.protocol import sse
 from penstock.protocol.shapes import Answered, Delta, Shape
+from penstock.text.choice import best
 
 OPENING_SECONDS = 2.0
 
@@ -117,9 +118,7 @@ class Answer:
         """The choices to return of each prompt: all, or those of the highest mean log-probability."""
         answers: list[Answered] = []
         for start in range(0, len(self._choices), self._n):
-            choices = self._choices[start : start + self._n]
-            if self._returned < self._n:
-                choices = sorted(choices, key=lambda choice: -choice.mean_logprob)[: self._returned]
+            choices = best(self._choices[start : start + self._n], self._returned)
             answers += [choice.answer(len(answers) + place) for place, choice in enumerate(choices)]
         return answers
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 
-from penstock.errors import InvalidRequestError, QueueFullError
 from penstock.gateway.answer import Answer
 from penstock.gateway.beams import BeamBackend
-from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
+from penstock.gateway.call import Call
 from penstock.gateway.generation import Generation, Submitter
 from penstock.gateway.prepare import Prepared, prepare_chat, prepare_completion
+from penstock.gateway.serving import serving
 from penstock.gateway.state import Gateway
 from penstock.protocol.generation import GenerationRequest
 from penstock.protocol.shapes import ChatShape, CompletionShape, Header, Shape
@@ -54,26 +53,8 @@ async def _generate(gateway: Gateway, call: Call, shape: Shape, prepared: Prepar
         backend = BeamBackend(gateway.backend, prepared.beam)
     generation = Generation(backend, requests)
     answer = Answer(gateway, generation, shape, prepared, arrived)
-    async with gateway.running(generation):
-        generation.start()
-        watcher = asyncio.create_task(_watch(call, generation))
-        try:
-            if prepared.request.stream:
-                await answer.stream(call)
-            else:
-                await answer.whole(call)
-        except ClientGoneError:
-            call.status = CLIENT_LEFT
-            answer.count_unfinished("abort")
-        except (InvalidRequestError, QueueFullError):
-            raise  # refused by the engine: nothing had begun
-        except Exception:
-            answer.count_unfinished("error")
-            raise
-        finally:
-            watcher.cancel()
-
-
-async def _watch(call: Call, generation: Generation) -> None:
-    await call.left()
-    generation.abort(ClientGoneError())
+    async with serving(gateway, call, generation, answer.count_unfinished):
+        if prepared.request.stream:
+            await answer.stream(call)
+        else:
+            await answer.whole(call)

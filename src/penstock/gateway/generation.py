@@ -28,6 +28,7 @@ class Generation:
         self._inbox: deque[tuple[int, TokenEvent]] = deque()
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
+        self.begun = False  # whether anything has come of it
         self._streams: list[EventStream] = []
         self._pumps: list[asyncio.Task[None]] = []
 
@@ -79,6 +80,7 @@ class Generation:
         # yielding, and the reader wakes once for all of them.
         try:
             async for event in events:
+                self.begun = True
                 self._inbox.append((position, event))
                 self._wake.set()
         except Exception as error:

@@ -8,9 +8,10 @@ import uuid
 
 from penstock.engine.request import Request, TokenEvent
 from penstock.engine.vectors import Vector, vector
-from penstock.errors import InvalidRequestError, QueueFullError
+from penstock.errors import QueueFullError
 from penstock.gateway.backends import RETRY_SECONDS, EventStream
-from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
+from penstock.gateway.call import Call
+from penstock.gateway.serving import serving
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
@@ -40,26 +41,9 @@ async def pool(
         for number, text in enumerate(texts)
     ]
     pooled = Pooled(gateway, requests, arrived)
-    async with gateway.running(pooled):
-        watcher = asyncio.create_task(_watch(call, pooled))
-        try:
-            return await pooled.vectors()
-        except ClientGoneError:
-            call.status = CLIENT_LEFT
-            pooled.count_unfinished("abort")
-            return None
-        except (InvalidRequestError, QueueFullError):
-            raise  # refused by the engine: nothing had begun
-        except Exception:
-            pooled.count_unfinished("error")
-            raise
-        finally:
-            watcher.cancel()
-
-
-async def _watch(call: Call, pooled: Pooled) -> None:
-    await call.left()
-    pooled.abort(ClientGoneError())
+    async with serving(gateway, call, pooled, pooled.count_unfinished):
+        await pooled.run()
+    return pooled.vectors
 
 
 class Pooled:
@@ -77,8 +61,15 @@ class Pooled:
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
 
-    async def vectors(self) -> list[Vector]:
+    @property
+    def begun(self) -> bool:
+        return bool(self._found)
+
+    def start(self) -> None:
         self._send()
+
+    async def run(self) -> None:
+        """Until all vectors have come. `start` it first."""
         while len(self._found) < len(self._requests):
             if self._streams:
                 await self._wake.wait()
@@ -88,10 +79,16 @@ class Pooled:
             if self._error is not None:
                 raise self._error
             self._send()
+
+    @property
+    def vectors(self) -> list[Vector] | None:
+        """All of them, in the order of the requests; None as long as any is missing."""
+        if len(self._found) < len(self._requests):
+            return None
         return [self._found[number] for number in range(len(self._requests))]
 
     def abort(self, error: BaseException) -> None:
-        """Make `vectors` raise `error`: the client left, or the server must stop."""
+        """Make `run` raise `error`: the client left, or the server must stop."""
         if self._error is None:
             self._error = error
             self._wake.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.engine.beam import BeamSearchParams
 from penstock.engine.request import Request, SamplingParams
@@ -73,7 +72,8 @@ def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
         check_prompt_scores(len(ids), request.prompt_logprobs + 1, "prompt_logprobs")
     # A guided answer is one of the texts as it stands.
     family = None if params.guided_choice else model.reasoning
-    reasoning = reasoning_of(family, model.tokenizer, ids, _continued(messages, options))
+    continued = messages[-1] if options["continue_final_message"] else None
+    reasoning = reasoning_of(family, model.tokenizer, ids, continued)
     return _prepared(
         model,
         request,
@@ -153,11 +153,3 @@ def _echoed(
     if isinstance(prompt, str) and len(ids) == len(whole):
         return prompt
     return model.tokenizer.decode(ids, skip_special=False)
-
-
-def _continued(messages: list[dict[str, Any]], options: dict[str, Any]) -> str | None:
-    """The text of the last message, if it is to be continued."""
-    if not options["continue_final_message"]:
-        return None
-    content = messages[-1]["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)

@@ -62,6 +62,7 @@ class LLM:
         self._family = find_family(reasoning_parser, self.tokenizer.chat_template)
         config = EngineConfig(model=str(files.path), **options)
         self.engine: Core = open_core(config)
+        self.tokenizer.check_vocabulary(self.engine.info.vocab_size)
         self._template: ChatTemplate | None = None
         self._serial = itertools.count()
         self._open: dict[str, Gathering] = {}
@@ -216,13 +217,12 @@ class LLM:
         self, messages: Sequence[Message], params: SamplingParams, processors: Any, **options: Any
     ) -> Running:
         if "generate" not in self.engine.info.tasks:
-            raise InvalidRequestError("This model is an encoder: it gives vectors and scores, not answers.")
+            raise InvalidRequestError("This model gives vectors and scores, not answers.")
         if self._template is None:
             self._template = ChatTemplate(self.tokenizer.chat_template, self.tokenizer)
         ids = self._template.encode([dict(message) for message in messages], **options)
-        last = messages[-1].get("content") if options.get("continue_final_message") else None
         family = None if params.guided_choice else self._family
-        continued = last if isinstance(last, str) else None
+        continued = messages[-1] if options.get("continue_final_message") else None
         reasoning = reasoning_of(family, self.tokenizer, ids, continued)
         return self._prepare(ids, params, reasoning, processors)
 

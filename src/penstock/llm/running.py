@@ -9,7 +9,7 @@ from penstock.engine.request import Request, SamplingParams, TokenEvent, TokenLo
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.errors import InvalidRequestError, PenstockError
 from penstock.llm.outputs import CompletionOutput, RequestOutput, StreamChunk
-from penstock.text.choice import Choice
+from penstock.text.choice import Choice, best
 from penstock.text.reasoning import Reasoning
 from penstock.text.tokenizer import Tokenizer
 
@@ -91,9 +91,6 @@ class Running:
         return choice.cut
 
     def output(self) -> RequestOutput:
-        choices = self._choices
-        if self._params.n < len(choices):
-            choices = sorted(choices, key=lambda choice: -choice.mean_logprob)[: self._params.n]
         scored = self.request.params.logprobs is not None
         outputs = [
             CompletionOutput(
@@ -106,7 +103,7 @@ class Running:
                 choice.reasoning,
                 choice.cumulative_logprob if scored else None,
             )
-            for index, choice in enumerate(choices)
+            for index, choice in enumerate(best(self._choices, self._params.n))
         ]
         wanted = self._params.prompt_logprobs is not None
         return RequestOutput(

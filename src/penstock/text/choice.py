@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from penstock.engine.request import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
 from penstock.text.reasoning import Parts, Reasoning, Splitter
@@ -11,6 +12,19 @@ from penstock.text.stream import TextStream
 from penstock.text.tokenizer import Tokenizer
 
 NOTHING = Parts("", "")
+
+
+class Scored(Protocol):
+    @property
+    def mean_logprob(self) -> float: ...
+
+
+S = TypeVar("S", bound=Scored)
+
+
+def best(choices: Sequence[S], n: int) -> Sequence[S]:
+    """The n of the highest mean log-probability, the best first; all of them as they are if there are n."""
+    return choices if n >= len(choices) else sorted(choices, key=lambda choice: -choice.mean_logprob)[:n]
 
 
 class Choice:

@@ -6,9 +6,10 @@ an answer, once; the same marks further on are text. White space around the mark
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError
 
@@ -75,13 +76,15 @@ class Reasoning:
 
 
 def reasoning_of(
-    family: Family | None, tokenizer: Tokenizer, prompt: list[int], continued: str | None
+    family: Family | None, tokenizer: Tokenizer, prompt: list[int], continued: Mapping[str, Any] | None
 ) -> Reasoning | None:
-    """Of the answer to this prompt; `continued` is the text of a last message that goes on."""
+    """Of the answer to this prompt; `continued` is a last message that goes on."""
     if family is None:
         return None
     if continued is not None:
-        return Reasoning(family, family.opened_in(continued))
+        content = continued.get("content") or ""
+        text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        return Reasoning(family, family.opened_in(text))
     end = tokenizer.decode(prompt[-PROMPT_END_TOKENS:], skip_special=False)
     return Reasoning(family, family.opened_by(end))
 
