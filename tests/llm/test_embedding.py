@@ -74,9 +74,9 @@ def test_wrong_texts_are_refused_with_their_place(llm: LLM) -> None:
 
 
 def test_an_encoder_does_not_generate(llm: LLM) -> None:
-    with pytest.raises(InvalidRequestError, match="is an encoder: it gives vectors and scores"):
+    with pytest.raises(InvalidRequestError, match="This model gives vectors and scores"):
         llm.generate("The sky is")
-    with pytest.raises(InvalidRequestError, match="is an encoder: it gives vectors and scores"):
+    with pytest.raises(InvalidRequestError, match="This model gives vectors and scores"):
         llm.chat([{"role": "user", "content": "Hello"}])
 
 
@@ -104,3 +104,15 @@ def test_a_chat_model_gives_vectors_when_it_was_opened_for_it(embedding_model: P
     with LLM(str(folder), pooling="last", **options) as pooled:
         assert pooled.embed(["a cat", "a dog"]).shape == (2, 32)
         assert pooled.score("a cat", ["a cat"]) == pytest.approx([1], abs=1e-6)
+
+
+def test_a_tokenizer_larger_than_the_model_is_warned_of(
+    embedding_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fitting = with_tokenizer(save_tiny_llama(tmp_path / "fitting", vocab_size=30600), embedding_model)
+    small = with_tokenizer(save_tiny_llama(tmp_path / "small", vocab_size=256), embedding_model)
+    LLM(str(fitting), device="cpu", kv_cache_memory=1 << 22).close()
+    assert caplog.messages == []
+    LLM(str(small), device="cpu", kv_cache_memory=1 << 22).close()
+    (warning,) = caplog.messages
+    assert "has 30522 tokens, but the model only the first 256" in warning

@@ -79,7 +79,7 @@ class EngineCore:
         needs_logits = request.pooling is None or request.params.prompt_logprobs is not None
         if needs_logits and "generate" not in self.info.tasks:
             raise InvalidRequestError(
-                "This model has no output matrix: it gives vectors, and does not generate."
+                "This model gives vectors and scores, and does not generate: it has no output matrix."
             )
         if request.pooling not in (None, "last", "mean"):
             raise InvalidRequestError(

@@ -138,7 +138,7 @@ def test_a_cancelled_request_ends_once_and_is_not_computed(folder: Path) -> None
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"pooling": None}, "is an encoder: it gives vectors and scores, and does not generate"),
+    ({"pooling": None}, "gives vectors and scores, and does not generate: it is an encoder"),
     ({"pooling": "score"}, "has no classifier head"),
     ({"prompt": [200]}, "token id 200, but the vocabulary has ids 0 to 199"),
     ({"prompt": [-1]}, "token id -1"),

@@ -100,7 +100,7 @@ def test_a_bare_spelling_with_an_output_matrix_generates(tmp_path: Path) -> None
 def test_a_model_without_an_output_matrix_does_not_generate_and_says_why(tmp_path: Path) -> None:
     save_bare("mistral", tmp_path, tie_word_embeddings=False)
     core = opened(tmp_path)
-    with pytest.raises(InvalidRequestError, match="has no output matrix: it gives vectors, and does not"):
+    with pytest.raises(InvalidRequestError, match="does not generate: it has no output matrix"):
         core.submit(Request(id="text", prompt=[5], params=SamplingParams(max_tokens=1)))
     assert not core.has_work
 

@@ -111,7 +111,7 @@ class EncoderCore:
         info, prompt = self.info, request.prompt
         if request.pooling is None:
             raise InvalidRequestError(
-                "This model is an encoder: it gives vectors and scores, and does not generate."
+                "This model gives vectors and scores, and does not generate: it is an encoder."
             )
         if (request.pooling == "score") != (info.pooling == "score"):
             has = "has a classifier head: it scores pairs and gives no vectors"
