@@ -12,7 +12,7 @@ from penstock.engine.request import SamplingParams
 from penstock.errors import ContextLengthError
 from penstock.protocol.chat import ChatCompletionRequest, parse_chat
 from penstock.protocol.completion import CompletionRequest, parse_completion
-from penstock.protocol.generation import check_context, truncated
+from penstock.protocol.fitting import check_context, truncated
 
 USER = {"role": "user", "content": "hi"}
 

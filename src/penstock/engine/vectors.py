@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import InvalidRequestError
+
 Vector = npt.NDArray[np.float32]
 
 
 def vector(embedding: bytes) -> Vector:
     """An event's `embedding` as numbers."""
     return np.frombuffer(embedding, dtype="<f4")
+
+
+def check_dimensions(wanted: int | None, size: int) -> None:
+    if wanted is not None and not 1 <= wanted <= size:
+        raise InvalidRequestError(
+            f"dimensions must be between 1 and the model's {size}, got {wanted}.", param="dimensions"
+        )
 
 
 def finished(values: Vector, *, dimensions: int | None = None, normalize: bool = True) -> Vector:

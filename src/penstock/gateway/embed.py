@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from penstock.engine.vectors import Vector, similarity
+from penstock.engine.vectors import Vector, check_dimensions, similarity
 from penstock.gateway.call import Call
 from penstock.gateway.model import ServedModel
 from penstock.gateway.pooled import pool
@@ -13,7 +13,6 @@ from penstock.gateway.state import Gateway
 from penstock.protocol.completion import check_prompt_ids
 from penstock.protocol.embeddings import (
     EmbeddingRequest,
-    check_dimensions,
     encode_embeddings,
     parse_embeddings,
 )

@@ -15,12 +15,8 @@ from penstock.protocol.completion import (
     check_total_choices,
     parse_completion,
 )
-from penstock.protocol.generation import (
-    GenerationRequest,
-    check_context,
-    check_prompt_scores,
-    truncated,
-)
+from penstock.protocol.fitting import check_context, check_prompt_scores, truncated
+from penstock.protocol.generation import GenerationRequest
 from penstock.text.constraints import bad_word_ids, guided_ids
 from penstock.text.reasoning import Reasoning, reasoning_of
 

@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from penstock.engine.config import EngineInfo, Task
 from penstock.engine.request import Request
-from penstock.engine.vectors import Vector, finished, similarity, vector
+from penstock.engine.vectors import Vector, check_dimensions, finished, similarity, vector
 from penstock.errors import InvalidRequestError
 from penstock.llm.running import OneToken
-from penstock.protocol.embeddings import check_dimensions
 from penstock.text.reading import Read, Reader
 from penstock.text.tokenizer import Tokenizer
 

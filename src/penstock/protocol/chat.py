@@ -12,15 +12,14 @@ from penstock.engine.request import SamplingParams
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
 from penstock.protocol.beam import beam_params, check_beam
+from penstock.protocol.common import Count, limits
 from penstock.protocol.decode import decode
 from penstock.protocol.generation import (
     MAX_LOGPROBS,
-    Count,
     GenerationRequest,
     check_common,
     check_logprobs,
     check_some_output,
-    limits,
     sampling_params,
 )
 from penstock.protocol.messages import Message, to_template

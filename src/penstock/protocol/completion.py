@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -12,23 +12,20 @@ from penstock.engine.request import MAX_CHOICES, SamplingParams
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
 from penstock.protocol.beam import beam_params, check_beam
+from penstock.protocol.common import Input, TokenId, limits, split_inputs
 from penstock.protocol.decode import decode, shown
 from penstock.protocol.generation import (
     MAX_LOGPROBS,
     MAX_PROMPTS,
     MAX_TOTAL_CHOICES,
     GenerationRequest,
-    TokenId,
     check_common,
     check_logprobs,
     check_some_output,
-    limits,
     sampling_params,
 )
 
 DEFAULT_MAX_TOKENS = 16
-
-Prompt = str | list[int]
 
 
 class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
@@ -91,31 +88,14 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
             self, width=self.best_of, max_tokens=self.output_limit, max_tokens_field="max_tokens"
         )
 
-    def prompts(self) -> list[Prompt]:
+    def prompts(self) -> list[Input]:
         """One entry for each prompt. All are of one kind, none is empty."""
         return split_prompts(self.prompt)
 
 
-def split_prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
-    if isinstance(prompt, str):
-        _not_empty(prompt, "prompt")
-        return [prompt]
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[Input]:
     _not_empty(prompt, "prompt")
-    kind = type(prompt[0])
-    if len(set(map(type, prompt))) > 1:  # a prompt may have millions of ids before its length is refused
-        index = next(index for index, entry in enumerate(prompt) if type(entry) is not kind)
-        raise InvalidRequestError(
-            f"prompt mixes kinds: entry {index} is not like the first one. Send text, token ids, "
-            "a list of texts or a list of token id lists.",
-            param=f"prompt[{index}]",
-        )
-    if kind is int:
-        return [cast("list[int]", prompt)]
-    if len(prompt) > MAX_PROMPTS:
-        raise InvalidRequestError(
-            f"prompt has {len(prompt)} entries; a request takes at most {MAX_PROMPTS}.", param="prompt"
-        )
-    prompts = cast("list[Prompt]", prompt)
+    prompts = split_inputs(prompt, "prompt", MAX_PROMPTS)
     for index, entry in enumerate(prompts):
         _not_empty(entry, f"prompt[{index}]")
     return prompts

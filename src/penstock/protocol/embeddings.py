@@ -9,16 +9,13 @@ from typing import Annotated, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from penstock.engine.request import MAX_COUNT
 from penstock.engine.vectors import Vector, finished
-from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
-from penstock.protocol.decode import decode, shown
+from penstock.protocol.common import Count, Input, TokenId, limits, split_inputs
+from penstock.protocol.decode import decode
 from penstock.protocol.fields import Field, Refused
-from penstock.protocol.generation import TokenId, limits
-from penstock.protocol.pooled import MAX_TEXTS, POOLED, PooledRequest, PooledUsage, check_count, check_pooled
+from penstock.protocol.pooled import MAX_TEXTS, POOLED, PooledRequest, PooledUsage, check_pooled, check_some
 
-Input = str | list[int]
 EncodingFormat = Literal["float", "base64"]
 
 EMBEDDINGS: tuple[Field, ...] = (
@@ -40,9 +37,7 @@ class EmbeddingRequest(PooledRequest, kw_only=True, forbid_unknown_fields=True):
     encoding_format: (
         Annotated[EncodingFormat, Meta(description="Numbers, or little-endian float32 in base64.")] | None
     ) = None
-    dimensions: (
-        Annotated[int, limits("Keep the first so many numbers.", minimum=1, maximum=MAX_COUNT)] | None
-    ) = None
+    dimensions: Annotated[Count, limits("Keep the first so many numbers.", minimum=1)] | None = None
     normalize: Annotated[bool, Meta(description="Bring vectors to length 1 (default).")] | None = None
     add_special_tokens: (
         Annotated[bool, Meta(description="Put the model's own frame around texts (default).")] | None
@@ -50,26 +45,12 @@ class EmbeddingRequest(PooledRequest, kw_only=True, forbid_unknown_fields=True):
 
     def inputs(self) -> list[tuple[str, Input]]:
         """Each text or list of ids, with the name of its place. All are of one kind."""
-        if isinstance(self.input, str):
-            return [("input", self.input)]
-        # One list of ids is a single input, however long it is.
-        if self.input and isinstance(self.input[0], int):
-            _one_kind(self.input)
-            return [("input", cast("list[int]", self.input))]
-        check_count(len(self.input), "input")
-        _one_kind(self.input)
-        return [(f"input[{index}]", cast("Input", entry)) for index, entry in enumerate(self.input)]
-
-
-def _one_kind(entries: list[str | int | list[int]]) -> None:
-    kind = type(entries[0])
-    if len(set(map(type, entries))) > 1:
-        index = next(index for index, entry in enumerate(entries) if type(entry) is not kind)
-        raise InvalidRequestError(
-            f"input mixes kinds: entry {index} is not like the first one. Send text, token ids, "
-            "a list of texts or a list of token id lists.",
-            param=f"input[{index}]",
-        )
+        if not isinstance(self.input, str):
+            check_some(len(self.input), "input")
+        entries = split_inputs(self.input, "input", MAX_TEXTS)
+        if isinstance(self.input, str) or isinstance(self.input[0], int):
+            return [("input", entries[0])]
+        return [(f"input[{index}]", entry) for index, entry in enumerate(entries)]
 
 
 class Embedding(msgspec.Struct, kw_only=True):
@@ -95,13 +76,6 @@ def parse_embeddings(body: bytes) -> EmbeddingRequest:
     fields.refuse(request, EMBEDDINGS)
     check_pooled(request)
     return request
-
-
-def check_dimensions(wanted: int | None, size: int) -> None:
-    if wanted is not None and not 1 <= wanted <= size:
-        raise InvalidRequestError(
-            f"dimensions must be between 1 and the model's {size}, got {shown(wanted)}.", param="dimensions"
-        )
 
 
 def encode_embeddings(request: EmbeddingRequest, vectors: Iterable[Vector], model: str, tokens: int) -> bytes:

@@ -11,35 +11,29 @@ from penstock.engine.beam import MAX_LENGTH_PENALTY
 from penstock.engine.request import (
     MAX_BAD_WORDS,
     MAX_CHOICES,
-    MAX_COUNT,
-    MAX_PRIORITY,
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
     MAX_TEXT_CHARACTERS,
     SamplingParams,
 )
-from penstock.errors import ContextLengthError, InvalidRequestError
+from penstock.errors import InvalidRequestError
+from penstock.protocol.common import (
+    Count,
+    ModelRequest,
+    TokenId,
+    check_model_request,
+    check_truncation,
+    limits,
+)
 from penstock.protocol.decode import shown
 from penstock.protocol.structured import GuidedTexts, StructuredOutputs, guided_choice
 
 MAX_LOGPROBS = 20  # alternatives at a position; the engine itself could give more
 MAX_ALLOWED_TOKENS = 65536
 MAX_BAD_CHARACTERS = 65536  # of all bad words together
-# Tokens of prompts with their scored alternatives, in one answer: they come all at once.
-MAX_PROMPT_SCORES = 262144
 MAX_PROMPTS = 256
 # Choices of one HTTP request, over all its prompts: what a full engine queue holds by default.
 MAX_TOTAL_CHOICES = 1024
-MAX_SALT_CHARACTERS = 1024
-
-
-def limits(description: str, **schema: Any) -> Meta:
-    """Document a range without enforcing it: SamplingParams does, with a sentence that has the value."""
-    return Meta(description=description, extra_json_schema=schema)
-
-
-Count = Annotated[int, Meta(le=MAX_COUNT)]
-TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -52,8 +46,7 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     include_obfuscation: Annotated[bool, Meta(description="Ignored. Nothing is obfuscated.")] | None = None
 
 
-class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    model: Annotated[str, Meta(description="A name from /v1/models; absent: the served model.")] | None = None
+class GenerationRequest(ModelRequest, kw_only=True, forbid_unknown_fields=True):
     stream: Annotated[bool, Meta(description="Send server-sent events as tokens arrive.")] | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, limits("Choices for each prompt.", minimum=1, maximum=MAX_CHOICES)] | None = None
@@ -180,16 +173,6 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
         ]
         | None
     ) = None
-    priority: (
-        Annotated[int, limits("Lower is earlier.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)] | None
-    ) = None
-    cache_salt: (
-        Annotated[
-            str,
-            limits("Share cached prefixes only under this salt.", minLength=1, maxLength=MAX_SALT_CHARACTERS),
-        ]
-        | None
-    ) = None
 
 
 _SAMPLING = (
@@ -216,18 +199,10 @@ _SAMPLING = (
 
 def check_common(request: GenerationRequest) -> None:
     """The rules between fields that SamplingParams does not see."""
+    check_model_request(request)
+    check_truncation(request.truncate_prompt_tokens)
     if request.stream_options is not None and not request.stream:
         raise InvalidRequestError("stream_options is only allowed with stream: true.", param="stream_options")
-    if request.priority is not None and abs(request.priority) > MAX_PRIORITY:
-        raise InvalidRequestError(
-            f"priority must be between {-MAX_PRIORITY} and {MAX_PRIORITY}, got {shown(request.priority)}.",
-            param="priority",
-        )
-    if request.cache_salt is not None and not 1 <= len(request.cache_salt) <= MAX_SALT_CHARACTERS:
-        raise InvalidRequestError(
-            f"cache_salt must have 1 to {MAX_SALT_CHARACTERS} characters, got {len(request.cache_salt)}.",
-            param="cache_salt",
-        )
     allowed = request.allowed_token_ids
     # Whoever's own choice of tokens came out empty does not want all of them.
     if allowed is not None and not 1 <= len(allowed) <= MAX_ALLOWED_TOKENS:
@@ -247,13 +222,6 @@ def check_common(request: GenerationRequest) -> None:
             raise InvalidRequestError(
                 "prompt_logprobs come with a whole answer only; leave stream out.", param="prompt_logprobs"
             )
-    if request.truncate_prompt_tokens is not None and (
-        request.truncate_prompt_tokens < -1 or request.truncate_prompt_tokens == 0
-    ):
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be at least 1, or -1, got {shown(request.truncate_prompt_tokens)}.",
-            param="truncate_prompt_tokens",
-        )
 
 
 def sampling_params(
@@ -281,46 +249,4 @@ def check_logprobs(field: str, value: int) -> None:
     if not 0 <= value <= MAX_LOGPROBS:
         raise InvalidRequestError(
             f"{field} must be between 0 and {MAX_LOGPROBS}, got {shown(value)}.", param=field
-        )
-
-
-def check_prompt_scores(tokens: int, each: int, field: str) -> None:
-    """Refuse an answer with more scores than can be written out at once: `each` for every prompt token."""
-    if tokens * each > MAX_PROMPT_SCORES:
-        raise InvalidRequestError(
-            f"{field} asks for {tokens * each} scores of {tokens} prompt tokens; an answer has at most "
-            f"{MAX_PROMPT_SCORES}. Send fewer or shorter prompts, or ask for fewer alternatives or choices.",
-            param=field,
-        )
-
-
-def truncated(ids: list[int], request: GenerationRequest, context: int, max_tokens: int | None) -> list[int]:
-    """The part of a prompt that the client wants to keep: all of it unless it is longer than that."""
-    keep = request.truncate_prompt_tokens
-    if keep == -1:
-        # Where the answer leaves no room, the context is refused later.
-        keep = max(1, context - (1 if max_tokens is None else max_tokens))
-    if keep is None or len(ids) <= keep:
-        return ids
-    return ids[:keep] if request.truncation_side == "right" else ids[-keep:]
-
-
-def check_context(
-    prompt_tokens: int, max_tokens: int | None, context: int, *, prompt: str, field: str
-) -> None:
-    """Refuse what cannot fit: the prompt must leave room for one token, and for all that were asked for."""
-    room = 0 if max_tokens == 0 else 1
-    if prompt_tokens + room > context:
-        needs = " and the answer needs room too" if room else ""
-        raise ContextLengthError(
-            f"The prompt has {prompt_tokens} tokens, but the model's context is {context} tokens{needs}. "
-            "Shorten the prompt.",
-            param=prompt,
-        )
-    if max_tokens is not None and prompt_tokens + max_tokens > context:
-        raise ContextLengthError(
-            f"The prompt has {prompt_tokens} tokens and {field} asks for {max_tokens}, together "
-            f"{prompt_tokens + max_tokens}, but the model's context is {context} tokens. "
-            f"Shorten the prompt or ask for at most {context - prompt_tokens}.",
-            param=field,
         )

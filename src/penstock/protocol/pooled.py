@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from penstock.engine.request import MAX_COUNT, MAX_PRIORITY
+from penstock.engine.request import MAX_COUNT
 from penstock.errors import InvalidRequestError
-from penstock.protocol.decode import shown
+from penstock.protocol.common import ModelRequest, check_model_request, check_truncation, limits
 from penstock.protocol.fields import Field, Ignored, Refused
-from penstock.protocol.generation import MAX_SALT_CHARACTERS, limits
 
 # OpenAI's limit for embeddings; texts of one request, whatever it asks of them.
 MAX_TEXTS = 2048
@@ -26,24 +24,13 @@ POOLED: tuple[Field, ...] = (
 )
 
 
-class PooledRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    model: Annotated[str, Meta(description="A name from /v1/models; absent: the served model.")] | None = None
+class PooledRequest(ModelRequest, kw_only=True, forbid_unknown_fields=True):
     truncate_prompt_tokens: (
         Annotated[
             int,
             limits(
                 "Cut longer texts to so many tokens; -1: what the model reads.", minimum=-1, maximum=MAX_COUNT
             ),
-        ]
-        | None
-    ) = None
-    priority: (
-        Annotated[int, limits("Lower is earlier.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)] | None
-    ) = None
-    cache_salt: (
-        Annotated[
-            str,
-            limits("Share cached prefixes only under this salt.", minLength=1, maxLength=MAX_SALT_CHARACTERS),
         ]
         | None
     ) = None
@@ -55,28 +42,18 @@ class PooledUsage(msgspec.Struct):
 
 
 def check_pooled(request: PooledRequest) -> None:
-    keep = request.truncate_prompt_tokens
-    if keep is not None and not (keep == -1 or 1 <= keep <= MAX_COUNT):
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be at least 1, or -1, got {shown(keep)}.",
-            param="truncate_prompt_tokens",
-        )
-    if request.priority is not None and abs(request.priority) > MAX_PRIORITY:
-        raise InvalidRequestError(
-            f"priority must be between {-MAX_PRIORITY} and {MAX_PRIORITY}, got {shown(request.priority)}.",
-            param="priority",
-        )
-    if request.cache_salt is not None and not 1 <= len(request.cache_salt) <= MAX_SALT_CHARACTERS:
-        raise InvalidRequestError(
-            f"cache_salt must have 1 to {MAX_SALT_CHARACTERS} characters, got {len(request.cache_salt)}.",
-            param="cache_salt",
-        )
+    check_model_request(request)
+    check_truncation(request.truncate_prompt_tokens)
+
+
+def check_some(count: int, where: str) -> None:
+    if not count:
+        raise InvalidRequestError(f"{where} is empty; send at least one text.", param=where)
 
 
 def check_count(count: int, where: str) -> None:
     """Refuse a list of none, or of more than one request takes."""
-    if not count:
-        raise InvalidRequestError(f"{where} is empty; send at least one text.", param=where)
+    check_some(count, where)
     if count > MAX_TEXTS:
         raise InvalidRequestError(
             f"{where} has {count} entries; a request takes at most {MAX_TEXTS}.", param=where

@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from penstock.engine.request import MAX_COUNT
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
+from penstock.protocol.common import limits
 from penstock.protocol.decode import decode, shown
 from penstock.protocol.fields import Field, Refused
-from penstock.protocol.generation import limits
 from penstock.protocol.pooled import MAX_TEXTS, POOLED, PooledRequest, PooledUsage, check_count, check_pooled
 
 RERANK: tuple[Field, ...] = (

@@ -10,8 +10,8 @@ from msgspec import Meta
 from penstock.errors import InvalidRequestError
 from penstock.protocol import fields
 from penstock.protocol.chat import template_options
+from penstock.protocol.common import TokenId
 from penstock.protocol.decode import decode
-from penstock.protocol.generation import TokenId
 from penstock.protocol.messages import Message, to_template
 
 
