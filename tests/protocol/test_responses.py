@@ -17,12 +17,12 @@ from penstock.errors import (
     QueueFullError,
 )
 from penstock.protocol import sse
+from penstock.protocol.chat_shape import ChatShape
+from penstock.protocol.completion_shape import CompletionShape
 from penstock.protocol.errors import HTTPError, failure
 from penstock.protocol.openapi import OPERATIONS, document
 from penstock.protocol.shapes import (
     Answered,
-    ChatShape,
-    CompletionShape,
     Delta,
     Header,
     Position,

@@ -1,32 +1,38 @@
-"""`penstock bench offline`, `penstock bench serve` and `penstock bench embed`."""
+"""`penstock bench offline` and `penstock bench serve`; `penstock bench embed` is beside."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from penstock.bench import workloads
 from penstock.bench.workloads import Workload
+from penstock.cli import bench_embed
+from penstock.cli.bench_common import (
+    Json,
+    Repeat,
+    Salt,
+    ShowCeilings,
+    check_url,
+    check_writable,
+    without_keys,
+    write,
+)
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.hub.resolve import EMBEDDING_NAMES
 
 if TYPE_CHECKING:
     from penstock.bench.ceilings import Ceilings
-    from penstock.bench.embedding import EmbedRun
     from penstock.bench.statistics import Run
 
 app = typer.Typer(
@@ -78,22 +84,6 @@ Clients = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-Repeat = Annotated[
-    int, typer.Option("--repeat", "-r", metavar="N", min=1, help="Runs of each; the median is shown.")
-]
-Salt = Annotated[
-    str | None,
-    typer.Option(
-        "--salt", metavar="TEXT", help="The same salt gives the same prompts.", show_default="random"
-    ),
-]
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; '-' is stdout.")
-]
-ShowCeilings = Annotated[
-    bool, typer.Option("--ceilings/--no-ceilings", help="Measure what the hardware could do at best.")
-]
-
 OFFLINE_EPILOG = examples(
     ("penstock bench offline --compare-static", "64 mixed requests, continuous against static batching"),
     ("penstock bench offline -w W1 -w W4 --json bench.json", "two workloads, also as JSON"),
@@ -106,11 +96,6 @@ SERVE_EPILOG = examples(
         "chat, closed loop",
     ),
 )
-EMBED_EPILOG = examples(
-    ("penstock bench embed", "256 short texts, one by one and all at once, in this process"),
-    ("penstock bench embed --url http://127.0.0.1:8000", "the same at a server"),
-)
-SMALLEST_VOCABULARY = 30_000  # of the encoders in use; ids beyond it might be refused
 
 
 @app.command(epilog=OFFLINE_EPILOG)
@@ -136,7 +121,7 @@ def offline(
 ) -> None:
     """Run the engine in this process, without HTTP."""
     chosen = _chosen(workload, requests, input_len, output_len, prefix_len, clients)
-    _check_writable(json_path)
+    check_writable(json_path)
     from penstock.bench.ceilings import measure
     from penstock.bench.offline import run_continuous, run_static, warm_up
     from penstock.llm import LLM
@@ -204,8 +189,8 @@ def online(
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
     chosen = _chosen(workload, requests, input_len, output_len, prefix_len, clients)
-    _check_writable(json_path)
-    host = _check_url(url)
+    check_writable(json_path)
+    host = check_url(url)
     if endpoint not in ("completions", "chat"):
         raise ConfigError(f"--endpoint must be completions or chat, got {endpoint!r}.")
     from penstock.bench.ceilings import measure
@@ -231,60 +216,7 @@ def online(
         raise typer.Exit(1)
 
 
-@app.command("embed", epilog=EMBED_EPILOG)
-@configured(*ENGINE_OPTIONS)
-def embed(
-    settings: Settings,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
-    ] = None,
-    texts: Annotated[
-        int, typer.Option("--texts", metavar="N", min=2, max=2048, help="Number of texts.")
-    ] = 256,
-    input_len: Annotated[
-        str, typer.Option("--input-len", metavar="N|A-B", help="Tokens of a text, or a range.")
-    ] = "4-12",
-    repeat: Repeat = 5,
-    salt: Salt = None,
-    json_path: Json = None,
-    ceilings: ShowCeilings = True,
-) -> None:
-    """Embed texts one by one and all at once, in this process or at a server."""
-    lengths = workloads.length_range("input-len", input_len)
-    _check_writable(json_path)
-    from penstock.bench.ceilings import measure
-    from penstock.bench.embedding import run_engine, run_http
-    from penstock.bench.online import Target, first_model
-
-    workload = Workload(name="embed", requests=texts, input_len=lengths, output_len=(1, 1))
-    salt = salt or secrets.token_hex(4)
-    subject: dict[str, Any] = {"salt": salt, "texts": texts, "input_len": lengths}
-    if url is not None:
-        _check_url(url)
-        base = url.rstrip("/").removesuffix("/v1")
-        key = os.environ.get("OPENAI_API_KEY")
-        target = Target(url=base, model=asyncio.run(first_model(base, key)), api_key=key)
-        limits = None
-        # Ids that small vocabularies have too; what is sent is not what a server can tell us.
-        jobs = workload.jobs(salt=salt, vocab_size=SMALLEST_VOCABULARY)
-        runs = asyncio.run(run_http(target, [job.prompt for job in jobs], repeat=repeat))
-        subject |= {"url": base, "model": target.model}
-    else:
-        from penstock.llm import LLM
-
-        chosen = EMBEDDING_NAMES[0] if settings.model == "default" else settings.model
-        files = fetched(chosen)
-        print(f"Loading {files.name} ...", file=sys.stderr)
-        with LLM(str(files.path), **engine_options(settings)) as llm:
-            info = llm.engine.info
-            if "embed" not in info.tasks:
-                raise ConfigError(f"{files.name} gives no vectors; choose another model, or --pooling mean.")
-            limits = measure(info.device, settings.threads) if ceilings else None
-            jobs = workload.jobs(salt=salt, vocab_size=info.vocab_size)
-            runs = run_engine(llm.engine, [job.prompt for job in jobs], info.pooling, repeat=repeat)
-        subject |= {"model": files.name, **asdict(info)}
-    _show_embed(subject, runs, limits, json_path)
+app.command("embed", epilog=bench_embed.EPILOG)(bench_embed.embed)
 
 
 def _chosen(
@@ -335,63 +267,10 @@ def _show(
 
     from penstock.bench.report import report, tables
 
-    command = ["penstock", *_without_keys(sys.argv[1:])]
+    command = ["penstock", *without_keys(sys.argv[1:])]
     content = report(kind=kind, command=command, subject=subject, runs=runs, ceilings=limits)
     # With JSON on stdout, people read stderr.
     console = Console(stderr=json_path == "-", highlight=False)
     for table in tables(content, runs):
         console.print(table)
-    _write(content, json_path)
-
-
-def _show_embed(
-    subject: dict[str, Any], runs: list[EmbedRun], limits: Ceilings | None, json_path: str | None
-) -> None:
-    from rich.console import Console
-
-    from penstock.bench.embed_report import embed_report, embed_tables
-
-    command = ["penstock", *_without_keys(sys.argv[1:])]
-    content = embed_report(command=command, subject=subject, runs=runs, ceilings=limits)
-    _write(content, json_path)
-    console = Console(stderr=json_path == "-", highlight=False)
-    for table in embed_tables(content, runs):
-        console.print(table)
-
-
-def _write(content: dict[str, Any], json_path: str | None) -> None:
-    text = json.dumps(content, indent=2)
-    if json_path == "-":
-        print(text)
-    elif json_path:
-        Path(json_path).write_text(text + "\n", encoding="utf-8")
-
-
-def _check_url(url: str) -> str:
-    """The host that a URL names."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}.")
-    return parts.hostname
-
-
-def _check_writable(json_path: str | None) -> None:
-    """Before an hour of measuring, not after."""
-    if json_path in (None, "-"):
-        return
-    try:
-        with open(json_path, "a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"--json names {json_path}, which cannot be written: {error.strerror}.") from None
-
-
-def _without_keys(arguments: list[str]) -> list[str]:
-    """The command as it may be published."""
-    shown = list(arguments)
-    for number, argument in enumerate(shown):
-        if argument == "--api-key" and number + 1 < len(shown):
-            shown[number + 1] = "..."
-        elif argument.startswith("--api-key="):
-            shown[number] = "--api-key=..."
-    return shown
+    write(content, json_path)

@@ -12,8 +12,10 @@ from penstock.gateway.generation import Generation, Submitter
 from penstock.gateway.prepare import Prepared, prepare_chat, prepare_completion
 from penstock.gateway.serving import serving
 from penstock.gateway.state import Gateway
+from penstock.protocol.chat_shape import ChatShape
+from penstock.protocol.completion_shape import CompletionShape
 from penstock.protocol.generation import GenerationRequest
-from penstock.protocol.shapes import ChatShape, CompletionShape, Header, Shape
+from penstock.protocol.shapes import Header, Shape
 
 
 async def chat_completions(gateway: Gateway, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""The two faces of one generation: chat completions and text completions.
+"""What the two faces of one generation have in common; each has its own file.
 
 A generation is a series of `Delta`s, whatever endpoint asked for it. A shape turns them
 into stream events, and the finished choices into the whole answer.
@@ -12,25 +12,14 @@ from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from penstock.protocol import sse
 from penstock.protocol.responses import (
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
     ChatCompletion,
-    ChatDelta,
-    ChatLogprobs,
-    ChatMessage,
-    ChatTokenLogprob,
     Completion,
-    CompletionChoice,
-    CompletionLogprobs,
     CompletionTokensDetails,
     FinishReason,
     PromptLogprobs,
     PromptTokensDetails,
     StopReason,
-    TopLogprob,
     Usage,
 )
 
@@ -142,192 +131,10 @@ class Shape(Protocol):
         """The answer of a request that did not stream."""
 
 
-class ChatShape:
-    def __init__(self, header: Header) -> None:
-        self.header = header
-
-    def opening(self, choices: int, prompt: list[int] | None = None) -> bytes:
-        return b"".join(
-            self._event(
-                [ChatChunkChoice(index, ChatDelta(role="assistant", content=""))],
-                prompt=prompt if index == 0 else None,
-            )
-            for index in range(choices)
-        )
-
-    def delta(self, delta: Delta) -> bytes:
-        events = b""
-        logprobs, ids = _chat_logprobs(delta.positions), _given(delta.token_ids)
-        if delta.reasoning:
-            thought = ChatDelta(reasoning_content=delta.reasoning, reasoning=delta.reasoning)
-            if delta.text:  # one token ended the one and began the other: it counts as the latter's
-                events = self._event([ChatChunkChoice(delta.index, thought)])
-            else:
-                events = self._event([ChatChunkChoice(delta.index, thought, logprobs, token_ids=ids)])
-                ids = UNSET
-        if delta.text or (delta.positions and not delta.reasoning):
-            content = ChatDelta(content=delta.text)
-            events += self._event([ChatChunkChoice(delta.index, content, logprobs, token_ids=ids)])
-            ids = UNSET
-        if delta.finish_reason is not None:
-            last = ChatChunkChoice(
-                delta.index,
-                ChatDelta(),
-                finish_reason=delta.finish_reason,
-                stop_reason=delta.stop_reason,
-                token_ids=ids,
-            )
-            events += self._event([last])
-        elif ids and not events:  # tokens that are not text yet
-            events = self._event([ChatChunkChoice(delta.index, ChatDelta(content=""), token_ids=ids)])
-        return events
-
-    def closing(self) -> bytes:
-        usage = self._event([], self.header.usage.message()) if self.header.include_usage else b""
-        return usage + sse.DONE
-
-    def whole(self, answers: Sequence[Answered]) -> ChatCompletion:
-        header = self.header
-        choices = [
-            ChatChoice(
-                answer.index,
-                ChatMessage(
-                    content=answer.text,
-                    reasoning_content=_given(answer.reasoning),
-                    reasoning=_given(answer.reasoning),
-                ),
-                answer.finish_reason,
-                _chat_logprobs(answer.positions),
-                answer.stop_reason,
-                _given(answer.token_ids),
-            )
-            for answer in answers
-        ]
-        return ChatCompletion(
-            id=header.id,
-            created=header.created,
-            model=header.model,
-            choices=choices,
-            usage=header.usage.message(),
-            system_fingerprint=header.system_fingerprint,
-            prompt_logprobs=_given(answers[0].prompt_logprobs),
-            prompt_token_ids=_given(answers[0].prompt_token_ids),
-        )
-
-    def _event(
-        self,
-        choices: list[ChatChunkChoice],
-        usage: Usage | None = None,
-        prompt: list[int] | None = None,
-    ) -> bytes:
-        header = self.header
-        chunk = ChatChunk(
-            id=header.id,
-            created=header.created,
-            model=header.model,
-            choices=choices,
-            system_fingerprint=header.system_fingerprint,
-            usage=usage or header.chunk_usage(),
-            prompt_token_ids=_given(prompt),
-        )
-        return sse.event(chunk)
-
-
-class CompletionShape:
-    def __init__(self, header: Header) -> None:
-        self.header = header
-
-    def opening(self, choices: int, prompt: list[int] | None = None) -> bytes:
-        return b""
-
-    def delta(self, delta: Delta) -> bytes:
-        ids = delta.token_ids or delta.prompt_token_ids
-        if not (delta.text or delta.positions or delta.finish_reason or ids):
-            return b""
-        choice = CompletionChoice(
-            delta.index,
-            delta.text,
-            _completion_logprobs(delta.positions),
-            delta.finish_reason,
-            delta.stop_reason,
-            token_ids=_given(delta.token_ids),
-            prompt_token_ids=_given(delta.prompt_token_ids),
-        )
-        return sse.event(self._message([choice], self.header.chunk_usage()))
-
-    def closing(self) -> bytes:
-        header = self.header
-        usage = sse.event(self._message([], header.usage.message())) if header.include_usage else b""
-        return usage + sse.DONE
-
-    def whole(self, answers: Sequence[Answered]) -> Completion:
-        choices = [
-            CompletionChoice(
-                answer.index,
-                answer.text,
-                _completion_logprobs(answer.positions),
-                answer.finish_reason,
-                answer.stop_reason,
-                _given(answer.token_ids),
-                _given(answer.prompt_logprobs),
-                _given(answer.prompt_token_ids),
-            )
-            for answer in answers
-        ]
-        return self._message(choices, self.header.usage.message())
-
-    def _message(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
-        header = self.header
-        return Completion(
-            id=header.id,
-            created=header.created,
-            model=header.model,
-            choices=choices,
-            system_fingerprint=header.system_fingerprint,
-            usage=usage,
-        )
-
-
-def _chat_logprobs(positions: list[Position] | None) -> ChatLogprobs | None:
-    if positions is None:
-        return None
-    return ChatLogprobs(
-        [
-            ChatTokenLogprob(
-                position.chosen.text,
-                finite(position.chosen.logprob),
-                list(position.chosen.raw),
-                [TopLogprob(token.text, finite(token.logprob), list(token.raw)) for token in position.top],
-            )
-            for position in positions
-        ]
-    )
-
-
-def _completion_logprobs(positions: list[Position] | None) -> CompletionLogprobs | None:
-    if positions is None:
-        return None
-    return CompletionLogprobs(
-        tokens=[position.chosen.text for position in positions],
-        token_logprobs=[
-            None if position.chosen.logprob is None else finite(position.chosen.logprob)
-            for position in positions
-        ],
-        # The chosen token is always among them, even when it was not one of the likeliest.
-        top_logprobs=[
-            None
-            if position.chosen.logprob is None
-            else {token.text: finite(token.logprob) for token in (*position.top, position.chosen)}
-            for position in positions
-        ],
-        text_offset=[position.offset for position in positions],
-    )
-
-
 def finite(logprob: float | None) -> float:
     return LOWEST_LOGPROB if logprob is None or not logprob > LOWEST_LOGPROB else logprob
 
 
-def _given(value: T | None) -> T | UnsetType:
+def given(value: T | None) -> T | UnsetType:
     """What was not asked for is left out."""
     return UNSET if value is None else value

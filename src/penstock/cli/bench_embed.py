@@ -1,0 +1,110 @@
+"""`penstock bench embed`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.bench import workloads
+from penstock.bench.workloads import Workload
+from penstock.cli.bench_common import (
+    Json,
+    Repeat,
+    Salt,
+    ShowCeilings,
+    check_url,
+    check_writable,
+    without_keys,
+    write,
+)
+from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
+from penstock.cli.pull import fetched
+from penstock.config import Settings
+from penstock.errors import ConfigError
+from penstock.hub.resolve import EMBEDDING_NAMES
+
+if TYPE_CHECKING:
+    from penstock.bench.ceilings import Ceilings
+    from penstock.bench.embedding import EmbedRun
+
+EPILOG = examples(
+    ("penstock bench embed", "256 short texts, one by one and all at once, in this process"),
+    ("penstock bench embed --url http://127.0.0.1:8000", "the same at a server"),
+)
+SMALLEST_VOCABULARY = 30_000  # of the encoders in use; ids beyond it might be refused
+
+
+@configured(*ENGINE_OPTIONS)
+def embed(
+    settings: Settings,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
+    ] = None,
+    texts: Annotated[
+        int, typer.Option("--texts", metavar="N", min=2, max=2048, help="Number of texts.")
+    ] = 256,
+    input_len: Annotated[
+        str, typer.Option("--input-len", metavar="N|A-B", help="Tokens of a text, or a range.")
+    ] = "4-12",
+    repeat: Repeat = 5,
+    salt: Salt = None,
+    json_path: Json = None,
+    ceilings: ShowCeilings = True,
+) -> None:
+    """Embed texts one by one and all at once, in this process or at a server."""
+    lengths = workloads.length_range("input-len", input_len)
+    check_writable(json_path)
+    from penstock.bench.ceilings import measure
+    from penstock.bench.embedding import run_engine, run_http
+    from penstock.bench.online import Target, first_model
+
+    workload = Workload(name="embed", requests=texts, input_len=lengths, output_len=(1, 1))
+    salt = salt or secrets.token_hex(4)
+    subject: dict[str, Any] = {"salt": salt, "texts": texts, "input_len": lengths}
+    if url is not None:
+        check_url(url)
+        base = url.rstrip("/").removesuffix("/v1")
+        key = os.environ.get("OPENAI_API_KEY")
+        target = Target(url=base, model=asyncio.run(first_model(base, key)), api_key=key)
+        limits = None
+        # Ids that small vocabularies have too; what is sent is not what a server can tell us.
+        jobs = workload.jobs(salt=salt, vocab_size=SMALLEST_VOCABULARY)
+        runs = asyncio.run(run_http(target, [job.prompt for job in jobs], repeat=repeat))
+        subject |= {"url": base, "model": target.model}
+    else:
+        from penstock.llm import LLM
+
+        chosen = EMBEDDING_NAMES[0] if settings.model == "default" else settings.model
+        files = fetched(chosen)
+        print(f"Loading {files.name} ...", file=sys.stderr)
+        with LLM(str(files.path), **engine_options(settings)) as llm:
+            info = llm.engine.info
+            if "embed" not in info.tasks:
+                raise ConfigError(f"{files.name} gives no vectors; choose another model, or --pooling mean.")
+            limits = measure(info.device, settings.threads) if ceilings else None
+            jobs = workload.jobs(salt=salt, vocab_size=info.vocab_size)
+            runs = run_engine(llm.engine, [job.prompt for job in jobs], info.pooling, repeat=repeat)
+        subject |= {"model": files.name, **asdict(info)}
+    _show_embed(subject, runs, limits, json_path)
+
+
+def _show_embed(
+    subject: dict[str, Any], runs: list[EmbedRun], limits: Ceilings | None, json_path: str | None
+) -> None:
+    from rich.console import Console
+
+    from penstock.bench.embed_report import embed_report, embed_tables
+
+    command = ["penstock", *without_keys(sys.argv[1:])]
+    content = embed_report(command=command, subject=subject, runs=runs, ceilings=limits)
+    write(content, json_path)
+    console = Console(stderr=json_path == "-", highlight=False)
+    for table in embed_tables(content, runs):
+        console.print(table)
