@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,15 @@ import numpy.typing as npt
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.config import EngineConfig
 from penstock.engine.opening import Core, open_core
-from penstock.engine.request import EngineStats, Request, SamplingParams, TokenEvent
-from penstock.errors import InvalidRequestError, PenstockError, QueueFullError
+from penstock.engine.request import EngineStats, Request, SamplingParams
+from penstock.errors import InvalidRequestError
 from penstock.hub import resolve
+from penstock.llm.driver import Driver
 from penstock.llm.embedding import Embedder
 from penstock.llm.outputs import RequestOutput, StreamChunk
 from penstock.llm.processors import Processors, find_processors
 from penstock.llm.progress import ProgressBar, Stages
-from penstock.llm.running import Gathering, OneToken, Running, check
+from penstock.llm.running import OneToken, Running, check
 from penstock.text.chat import ChatTemplate
 from penstock.text.constraints import bad_word_ids, guided_ids
 from penstock.text.reasoning import Reasoning, check_parser, find_family, reasoning_of
@@ -65,7 +65,7 @@ class LLM:
         self.tokenizer.check_vocabulary(self.engine.info.vocab_size)
         self._template: ChatTemplate | None = None
         self._serial = itertools.count()
-        self._open: dict[str, Gathering] = {}
+        self._driver = Driver(self.engine)
 
     def generate(
         self,
@@ -144,7 +144,7 @@ class LLM:
             running = self._prepare_chat(given, params, processors)
         else:
             running = self._prepare(given, params, processors=processors)
-        return self._stream(running)
+        return self._driver.stream(running)
 
     def beam_search(
         self,
@@ -161,7 +161,7 @@ class LLM:
         with ProgressBar(progress, len(started)) as advance:
             while live := [search for search in searches if not search.done]:
                 rounds = [[OneToken(request) for request in search.round()] for search in live]
-                self._run([step for steps in rounds for step in steps])
+                self._driver.run([step for steps in rounds for step in steps])
                 for search, steps in zip(live, rounds, strict=True):
                     search.take([step.event for step in steps if step.event is not None])
                     if search.done:
@@ -198,9 +198,7 @@ class LLM:
 
     def close(self) -> None:
         """Let go of the model's memory; streams that are still open end with an error."""
-        for gathering in self._open.values():
-            gathering.error = PenstockError("The LLM was closed before this was complete.")
-        self._open.clear()
+        self._driver.close()
         self.__dict__.pop("engine", None)
 
     def __enter__(self) -> LLM:
@@ -210,8 +208,7 @@ class LLM:
         self.close()
 
     def _embedder(self) -> Embedder:
-        # Not kept: it knows our `_run`, and an LLM that knew itself would keep its memory until collected.
-        return Embedder(self.tokenizer, self.engine.info, self._serial, self._run)
+        return Embedder(self.tokenizer, self.engine.info, self._serial, self._driver.run)
 
     def _prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams, processors: Any, **options: Any
@@ -245,73 +242,10 @@ class LLM:
         text = prompt if isinstance(prompt, str) else None
         return Running(request, params, text, self.tokenizer, reasoning, processors)
 
-    def _submit(self, gathering: Gathering) -> None:
-        self.engine.submit(gathering.request, gathering.processors)
-        self._open[gathering.request.id] = gathering
-
     def _finish(self, started: list[Running], progress: bool | None) -> list[RequestOutput]:
         with ProgressBar(progress, len(started)) as advance:
-            self._run(started, advance)
+            self._driver.run(started, advance)
         return [each.output() for each in started]
-
-    def _run(
-        self, started: Sequence[Gathering], advance: Callable[[int], None] = lambda tokens: None
-    ) -> None:
-        """Run all of them to their ends, as many at once as the engine takes."""
-        waiting = deque(started)
-        running: list[Gathering] = []
-        try:
-            while waiting or running:
-                self._submit_what_fits(waiting, running)
-                self._step()
-                ended = [each for each in running if check(each)]
-                running = [each for each in running if not each.over]
-                for each in ended:
-                    advance(each.num_tokens)
-        finally:
-            for each in running:
-                self._abandon(each)
-
-    def _submit_what_fits(self, waiting: deque[Gathering], running: list[Gathering]) -> None:
-        while waiting:
-            try:
-                self._submit(waiting[0])
-            except QueueFullError:
-                if not self.engine.has_work:
-                    raise
-                return
-            running.append(waiting.popleft())
-
-    def _stream(self, running: Running) -> Iterator[StreamChunk]:
-        chunks: deque[StreamChunk] = deque()
-        running.chunks = chunks
-        self._submit(running)
-        try:
-            while not check(running) or chunks:
-                if chunks:
-                    yield chunks.popleft()
-                else:
-                    self._step()
-        finally:
-            self._abandon(running)
-
-    def _step(self) -> None:
-        """One step for everybody; each request gets its own events, whoever asked for the step."""
-        for event in self.engine.step():
-            self._deliver(event)
-
-    def _deliver(self, event: TokenEvent) -> None:
-        gathering = self._open.get(event.request_id)
-        if gathering is None:
-            return
-        if gathering.take(event):
-            self.engine.cancel(event.request_id, event.index)
-        if gathering.over:
-            del self._open[event.request_id]
-
-    def _abandon(self, gathering: Gathering) -> None:
-        if self._open.pop(gathering.request.id, None) is not None:
-            self.engine.cancel(gathering.request.id)
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
