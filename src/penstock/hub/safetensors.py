@@ -110,10 +110,12 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
             at = end
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise ModelError(f"{file} has a malformed safetensors header: {error}.") from None
-    if at != size - 8 - length:
+    held = size - 8 - length
+    if at != held:
+        matter = "is incomplete" if held < at else "goes on behind its last tensor"
         raise ModelError(
-            f"{file} is incomplete: its header describes {at} bytes of tensors, but the file holds "
-            f"{size - 8 - length}. Download it again."
+            f"{file} {matter}: its header describes {at} bytes of tensors, but the file holds {held}. "
+            "Download it again."
         )
     return {
         name: TensorEntry(file, header[name]["dtype"], tuple(header[name]["shape"])) for _, _, name in spans
