@@ -52,6 +52,24 @@ def render(source: str, **variables: object) -> str:
         "{{ ('a' * 9999999).replace('a', 'b' * 9999999) }}",
         "{{ ('a' * 9999999) | replace('a', 'b' * 9999999) }}",
         "{% set s = 'a' * 100 %}" + "{% for a in s %}" * 4 + "{% endfor %}" * 4,
+        "{{ '%(a)999999999d' % {'a': 5} }}",
+        "{{ '%(a(b)c)999999999d' % {'a(b)c': 5} }}",
+        "{{ 1.5 | round(10**9, 'ceil') }}",
+        "{{ ('f' * 4000000) | int(base=16) // ('f' * 2000000) | int(base=16) }}",
+        "{{ ('a' * 4000000).rfind('ab' + 'a' * 100000) }}",
+        "{{ ('a' * 4000000).rsplit('ab' + 'a' * 100000) }}",
+        "{{ ('a' * 4000000).strip('b' * 100000 + 'a') }}",
+        "{{ ('é' * 9999999) | tojson(ensure_ascii=true) }}",
+        "{% set s = 'ab ' * 4999999 %}{% for i in range(255) %}{% set y = s.title() %}{% endfor %}",
+        "{% set s = 'ab ' * 4999999 %}{% for i in range(255) %}{% set y = s[::-1] %}{% endfor %}",
+        (
+            "{% set s = 'ab ' * 4999999 %}{% set t = 'ab ' * 4999999 %}"
+            "{% for i in range(255) %}{{ s == t }}{{ s < t }}{{ t == s }}{{ 'no' in s }}{% endfor %}"
+        ),
+        (
+            "{% macro f(n) %}{% set s = '😀' * (9999999 + n) %}{{ f(n - 1) if n }}{{ s | length }}"
+            "{% endmacro %}{{ f(90) }}"
+        ),
         doubling("'ab'", "ns.x + ns.x"),
         doubling("'ab'", "ns.x ~ ns.x"),
         doubling("'ab'", "ns.x * 2"),
@@ -145,6 +163,15 @@ def test_what_real_templates_use_works(source: str, text: str) -> None:
     if source.startswith("{% call"):
         source = "{% macro f() %}{{ caller(1) }}{% endmacro %}" + source
     assert render(source, messages=messages) == text
+
+
+def test_long_conversations_are_looked_through_as_often_as_templates_do() -> None:
+    source = (
+        "{% for m in messages %}{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}"
+        "{% elif m.content == m.other %}same{% else %}{{ m.content.strip() }}{% endif %}{% endfor %}"
+    )
+    messages = [{"content": "word " * 20_000, "other": f"{n}"} for n in range(100)]
+    assert len(render(source, messages=messages)) == 100 * (5 * 20_000 - 1)
 
 
 def test_blocks_leave_no_lines_behind() -> None:

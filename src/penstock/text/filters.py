@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, TemplateError, pass_environment
-from jinja2.filters import FILTERS, do_indent, make_attrgetter
+from jinja2.filters import FILTERS, do_indent, do_round, make_attrgetter
 
 from penstock.text.limits import (
     MAX_WIDTH,
@@ -18,6 +18,7 @@ from penstock.text.limits import (
     bounded,
     check_replace,
     check_size,
+    made,
     measured,
     tick,
 )
@@ -26,7 +27,7 @@ from penstock.text.limits import (
 _HARMLESS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
     "int", "items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse",
-    "round", "safe", "select", "selectattr", "sort", "string", "striptags", "title", "trim", "truncate",
+    "safe", "select", "selectattr", "sort", "string", "title", "trim", "truncate",
     "unique", "upper", "urlencode",
 )  # fmt: skip
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\ue000-\uf8ff\U000f0000-\U000ffffd]")
@@ -39,7 +40,7 @@ class TemplateRefusalError(TemplateError):
 def filters() -> dict[str, Callable[..., Any]]:
     """All filters by name."""
     known: dict[str, Callable[..., Any]] = {name: FILTERS[name] for name in _HARMLESS}
-    known.update(indent=_indent, join=_join, replace=_replace, sum=_sum, tojson=_tojson)
+    known.update(indent=_indent, join=_join, replace=_replace, round=_round, sum=_sum, tojson=_tojson)
     return {name: _guarded(function) for name, function in known.items()}
 
 
@@ -59,8 +60,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def guard(*args: Any, **kwargs: Any) -> Any:
-        tick()
-        return bounded(function(*args, **kwargs))
+        tick(sum(len(value) for value in args if isinstance(value, str | list | tuple)))
+        return made(function(*args, **kwargs))
 
     return guard
 
@@ -93,7 +94,18 @@ def _tojson(
     bounded(value)
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
     # Private-use characters stay: one of them marks the user's text.
-    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) if ensure_ascii else text
+    return _BEYOND_ASCII.sub(_escaped, text) if ensure_ascii else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    tick()
+    return json.dumps(found[0])[1:-1]
+
+
+def _round(value: float, precision: int = 0, method: Any = "common") -> float:
+    if abs(precision) > MAX_WIDTH:
+        raise TemplateLimitError(f"it rounds to {precision} places")
+    return do_round(value, precision, method)
 
 
 def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:

@@ -26,8 +26,10 @@ from penstock.text.limits import (
     budgeted,
     check_bits,
     check_replace,
+    check_search,
     check_size,
     length,
+    made,
     measured,
     tick,
 )
@@ -46,7 +48,11 @@ _METHODS: dict[type, frozenset[str]] = {
     list: frozenset({"count", "index"}),
     tuple: frozenset({"count", "index"}),
 }  # fmt: skip
-_WIDE_PRINTF = re.compile(r"%[^%a-zA-Z]*(?:\d{4,}|\*)")
+# Python goes through these from the end, or character by character, without any short cut.
+_SLOW_SEARCHES = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip"})
+_EQUALITY = frozenset({"eq", "ne"})
+# A key in parentheses may be any text, so every number behind a % is taken for a width.
+_WIDE_PRINTF = re.compile(r"%[-#0 +\d.]*\*|%[^%]*?\d{5,}")
 _WIDE_FORMAT = re.compile(r"\{[^{}]*:[^{}]*(?:\d{4,}|\{)")
 
 
@@ -117,18 +123,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 check_bits(left.bit_length() * abs(right))
         elif isinstance(left, str) and _WIDE_PRINTF.search(left):
             raise TemplateLimitError(f"it formats a field wider than {MAX_WIDTH}")
-        return bounded(super().call_binop(context, operator, left, right))
+        return made(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        tick()
         owner = getattr(obj, "__self__", None)
+        tick(len(owner) if isinstance(owner, str) else 0)
         if isinstance(owner, str):
             name = obj.__name__
-            if name == "replace" and len(args) >= 2:
+            if name in _SLOW_SEARCHES and args and isinstance(args[0], str):
+                check_search(owner, args[0])
+            elif name == "replace" and len(args) >= 2:
                 check_replace(owner, *args[:3])
             elif name == "join" and args:
                 args = (measured(args[0], each=len(owner)), *args[1:])
-        return bounded(super().call(context, obj, *args, **kwargs))
+        result = super().call(context, obj, *args, **kwargs)
+        return bounded(result) if obj == self.itself else made(result)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        item = super().getitem(obj, argument)
+        return made(item) if isinstance(argument, slice) else item
 
     # Called from instrumented templates, through `call`, which counts and measures.
 
@@ -161,6 +174,17 @@ class _Instrument(NodeTransformer):
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:  # noqa: N802
         return self._counting(node)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        sides = [node.expr, *(operand.expr for operand in node.ops)]
+        equality = all(operand.op in _EQUALITY for operand in node.ops)
+        if equality and any(isinstance(side, nodes.Const) for side in sides):
+            return node  # with a literal, which is short; nearly all comparisons of real templates
+        node.expr = _call("itself", node.expr)
+        for operand in node.ops:
+            operand.expr = _call("itself", operand.expr)
+        return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
