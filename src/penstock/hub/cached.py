@@ -13,6 +13,7 @@ from penstock.hub.default import DEFAULT
 from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles, home
 from penstock.hub.local import open_path
+from penstock.hub.regular import read_regular
 from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES, hub_id, resolve
 from penstock.hub.split import all_parts, stands_for_model
 
@@ -87,7 +88,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _snapshot(root: Path, revision: str) -> Path | None:
     with suppress(OSError):  # a full commit hash has no ref
-        revision = (root / "refs" / revision).read_text(encoding="utf-8").strip()
+        revision = read_regular(root / "refs" / revision).decode("utf-8").strip()
     path = root / "snapshots" / revision
     return path if path.is_dir() else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ModelError
+from penstock.hub.regular import open_regular
 from penstock.hub.split import all_parts
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class GGUFFile:
             raise ModelError(
                 f"{self.path} is a later part of a split model; give the first, {files[0].name}."
             )
-        missing = [file.name for file in files if not file.is_file()]
+        missing = [file.name for file in files if not os.path.exists(file)]
         if missing:
             raise ModelError(
                 f"{self.path} lacks {len(missing)} of the model's {count} parts, first {missing[0]}; "
@@ -196,7 +198,7 @@ class _Part:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self.map = _mapped(file.fileno(), path)
         except OSError as error:
             raise ModelError(f"Cannot open the GGUF file {path}: {error.strerror or error}.") from None

@@ -17,6 +17,7 @@ from typing import Any
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress
 from penstock.hub.local import PICKLE_SUFFIXES, open_path, refuse_pickle
+from penstock.hub.regular import read_regular
 from penstock.hub.split import split_name
 from penstock.hub.watch import watched
 
@@ -113,7 +114,7 @@ def _cached(library: Any, repo: str, revision: str | None, file: str | None) -> 
     root = Path(library.constants.HF_HUB_CACHE) / name
     commit = revision or "main"
     with suppress(OSError):  # a full commit hash has no ref
-        commit = (root / "refs" / commit).read_text(encoding="utf-8").strip()
+        commit = read_regular(root / "refs" / commit).decode("utf-8").strip()
     path = root / "snapshots" / commit / (file or "")
     return path if path.exists() else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
 from penstock.hub.gguf import MAGIC, GGUFFile
+from penstock.hub.regular import open_regular
 from penstock.hub.safetensors import SafetensorsFolder
 from penstock.hub.split import split_name, stands_for_model
 
@@ -76,7 +77,7 @@ def _open_folder(path: Path) -> ModelFiles:
 
 def _has_gguf_magic(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise ModelError(f"Cannot read {path}: {error.strerror or error}.") from None

@@ -27,6 +27,7 @@ from typing import IO
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress, home
 from penstock.hub.lock import locked
+from penstock.hub.regular import open_regular, read_regular
 from penstock.hub.watch import watched
 
 CHUNK = 1 << 20  # bytes
@@ -192,7 +193,7 @@ def _extract(
 
 
 def _check(path: Path, expected: str, stage: str, progress: Progress | None) -> None:
-    with path.open("rb") as source:
+    with open_regular(path) as source:
         digest = _copy(source, None, path.stat().st_size, stage, progress)
     if digest != expected:
         raise _mismatch(path.name, digest, expected)
@@ -223,7 +224,7 @@ def _is_verified(model: PackagedModel) -> bool:
         return False
     try:
         found = model.weights.stat()
-        mark = json.loads(_mark(model).read_bytes())
+        mark = json.loads(read_regular(_mark(model)))
     except (OSError, ValueError):
         return False
     return bool(mark == {"sha256": model.sha256, "bytes": found.st_size, "mtime_ns": found.st_mtime_ns})
@@ -253,7 +254,7 @@ def _beside_are_right(model: PackagedModel) -> bool:
     """Small enough to be read at every start."""
     try:
         return all(
-            hashlib.sha256((model.folder / file.path).read_bytes()).hexdigest() == file.sha256
+            hashlib.sha256(read_regular(model.folder / file.path)).hexdigest() == file.sha256
             for file in model.beside
         )
     except OSError:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ModelError
+from penstock.hub.regular import open_regular, read_regular
 
 INDEX = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 100 << 20  # the format's own limit
@@ -78,7 +80,7 @@ class SafetensorsFolder:
                 raise ModelError(f"{self.path} holds no *.safetensors file.")
             return files
         files = [self.path / name for name in sorted(set(weight_map.values()))]
-        missing = [file.name for file in files if not file.is_file()]
+        missing = [file.name for file in files if not os.path.exists(file)]
         if missing:
             raise ModelError(
                 f"{self.path} lacks {len(missing)} of its {len(files)} shards, first {missing[0]}; "
@@ -90,8 +92,8 @@ class SafetensorsFolder:
 def read_header(file: Path) -> dict[str, TensorEntry]:
     """The tensors of one file; raises ModelError unless they tile its data exactly."""
     try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
                 raise ModelError(f"{file} is truncated or not a safetensors file; download it again.")
@@ -125,7 +127,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
 def read_json(path: Path) -> dict[str, Any]:
     """An object from one of a model's JSON files."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except FileNotFoundError:
         raise ModelError(f"{path.parent} has no {path.name}; a model folder needs it.") from None
     except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from penstock.errors import ConfigError
+from penstock.hub.regular import open_regular
 from penstock.text.sandbox import MAX_SOURCE, compile_template
 
 _LONGEST_CHARACTER = 4  # bytes, in UTF-8
@@ -26,7 +27,7 @@ def read_template(path: str | Path) -> str:
     if path.is_dir():
         raise ConfigError(f"The chat template {path} is a folder; name the file with the template.")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_SOURCE * _LONGEST_CHARACTER + 1)
     except OSError as error:
         raise ConfigError(f"The chat template {path} cannot be read: {error.strerror or error}.") from None
