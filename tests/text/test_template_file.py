@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,9 +61,22 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
         read_template(file)
 
 
-def test_a_folder_is_not_a_template(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is a folder; name the file"):
-        read_template(tmp_path)
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (Path(__file__).parent, r" \S+ cannot be read: it is a folder, not a regular file\."),
+        ("a" * 300, r" a+ cannot be read: File name too long\."),
+        ("a\0b", r" 'a\\x00b' cannot be read: .*null.*\."),
+        ("\ud800", r" '\\ud800' cannot be read: .*surrogates.*\."),
+        ("~nobody-of-that-name/t", r" ~nobody-of-that-name/t is in the home folder of nobody here\."),
+        ("", r" is empty; name a file, or leave it out to use the model's own\."),
+        (5, r" must be a file's path, got 5\."),
+        (b"t.jinja", r" must be a file's path, got b't\.jinja'\."),
+    ],
+)
+def test_what_cannot_name_a_template_is_one_sentence(value: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^The chat template{reason}$"):
+        template_from(value)
 
 
 @pytest.mark.parametrize(

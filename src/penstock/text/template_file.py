@@ -21,16 +21,16 @@ def template_from(value: str | Path) -> str:
     return read_template(value)
 
 
-def read_template(path: str | Path) -> str:
+def read_template(value: str | Path) -> str:
     """The template in a file. Raises ConfigError for what is no file, too large, not text or not Jinja."""
-    path = Path(path).expanduser()
-    if path.is_dir():
-        raise ConfigError(f"The chat template {path} is a folder; name the file with the template.")
+    path = _path(value)
     try:
         with open_regular(path) as file:
             data = file.read(MAX_SOURCE * _LONGEST_CHARACTER + 1)
     except OSError as error:
         raise ConfigError(f"The chat template {path} cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:  # a name that no file can have
+        raise ConfigError(f"The chat template {str(path)!r} cannot be read: {error}.") from None
     if len(data) > MAX_SOURCE * _LONGEST_CHARACTER:
         raise ConfigError(f"The chat template {path} has more than {MAX_SOURCE} characters; shorten it.")
     try:
@@ -43,6 +43,17 @@ def read_template(path: str | Path) -> str:
         raise ConfigError(f"The chat template {path} is empty; leave it out to use the model's own.")
     _check(source, f"The chat template {path}")
     return source
+
+
+def _path(value: str | Path) -> Path:
+    if value == "":
+        raise ConfigError("The chat template is empty; name a file, or leave it out to use the model's own.")
+    try:
+        return Path(value).expanduser()
+    except TypeError:
+        raise ConfigError(f"The chat template must be a file's path, got {value!r}.") from None
+    except RuntimeError:  # "~someone" without such a user
+        raise ConfigError(f"The chat template {value} is in the home folder of nobody here.") from None
 
 
 def _check(source: str, what: str) -> None:
