@@ -141,7 +141,7 @@ def test_a_continued_message_is_answered_where_it_breaks_off(thinker: Server) ->
         return dict(answer["choices"][0]["message"])
 
     inside = resumed("<think>\nIt is")
-    assert (inside["reasoning_content"], inside["content"]) == ("easy.", ANSWER)
+    assert (inside["reasoning_content"], inside["content"]) == (" easy.", ANSWER)
     behind = resumed("<think>\nIt is easy.\n</think>\n\nYes,")
     assert "reasoning_content" not in behind
     assert behind["content"] == " of course."

@@ -30,7 +30,9 @@ def feed(choice: Choice, tokenizer: Tokenizer, text: str, end: str = "length") -
 
 
 def new(tokenizer: Tokenizer, inside: bool = False, family: Family = THINK, **params: Any) -> Choice:
-    return Choice(0, tokenizer, SamplingParams(**params), [], Reasoning(family, inside))
+    return Choice(
+        0, tokenizer, SamplingParams(**params), [], Reasoning(family, family.begins[0] if inside else "")
+    )
 
 
 def test_marks_split_over_tokens_never_show(tokenizer: Tokenizer) -> None:
@@ -109,7 +111,7 @@ def test_however_tokens_come_the_parts_are_those_of_the_whole_text(
         assert not (added.reasoning and answer), "reasoning after the answer began"
         thought, answer = thought + added.reasoning, answer + added.text
     cut = min((at for stop in params.get("stop", ()) if (at := text.find(stop)) >= 0), default=len(text))
-    splitter = Splitter(Reasoning(THINK, inside))
+    splitter = Splitter(Reasoning(THINK, "<think>" if inside else ""))
     expected = [splitter.push(text[:cut]), splitter.finish()]
     assert thought == "".join(part.reasoning for part in expected) == (choice.reasoning or "")
     assert answer == "".join(part.text for part in expected) == choice.text

@@ -77,3 +77,9 @@ def test_what_the_tokenizer_cannot_spell_is_refused(prefixing: Tokenizer) -> Non
     with pytest.raises(InvalidRequestError, match="cannot spell exactly") as caught:
         guided_ids(prefixing, ["no"])
     assert caught.value.param == "guided_choice"
+
+
+def test_a_lone_surrogate_is_no_text(tokenizer: Tokenizer) -> None:
+    for ids in (guided_ids, bad_word_ids):
+        with pytest.raises(InvalidRequestError, match="lone surrogate"):
+            ids(tokenizer, ["\ud800"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from penstock import hub
 from penstock.errors import ContextLengthError, InvalidRequestError
@@ -43,6 +44,29 @@ def test_what_is_cut_off_is_the_end_of_the_text_and_never_the_frame(reader: Read
     assert reader.text("sky", "input", keep=5) == Read([CLS, SKY, SEP], [])
     cut = reader.pair("blue", long, ("query", "document"), keep=6)
     assert cut == Read([CLS, BLUE, SEP, SKY, SKY, SEP], [0, 0, 0, 1, 1, 1])
+
+
+def test_the_frame_is_told_from_a_text_of_which_no_word_is_known(tmp_path: Path) -> None:
+    words = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "中": 5, "文": 6, "字": 7, "符": 8}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(words, unk_token="[UNK]"))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.decoder = tokenizers.decoders.WordPiece()
+    backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    reader = Reader(Tokenizer.load(hub.ModelFiles("x", tmp_path, "safetensors")), context=8)
+    assert reader.text("中文字符中文字符", "input", keep=4).ids == [1, 5, 6, 2]
+    assert reader.text("中文字符中文字符", "input", keep=3).ids == [1, 5, 2]
+    assert reader.text("a b c", "input", keep=4).ids == [1, 0, 0, 2]
+    cut = reader.pair("中", "文字符 a", ("query", "document"), keep=5)
+    assert cut == Read([1, 5, 2, 6, 2], [0, 0, 0, 1, 1])
+
+
+def test_two_texts_without_a_frame_are_cut_at_the_end_though_they_end_alike(chat_reader: Reader) -> None:
+    first, second = (chat_reader.text(text, "input").ids for text in ("blue sky", "green grey sky"))
+    cut = chat_reader.pair("blue sky", "green grey sky", ("query", "document"), keep=len(first) + 1)
+    assert cut.ids == [*first, second[0]]
 
 
 def test_a_pair_that_needs_no_cut_is_tokenized_once(embedding_model: Path) -> None:

@@ -20,7 +20,7 @@ assert GRANITE is not None
 
 
 def split(family: Family, pieces: list[str], inside: bool = False) -> tuple[str, str]:
-    splitter = Splitter(Reasoning(family, inside))
+    splitter = Splitter(Reasoning(family, family.begins[0] if inside else ""))
     parts = [splitter.push(piece) for piece in pieces]
     parts.append(splitter.finish())
     return "".join(part.reasoning for part in parts), "".join(part.text for part in parts)
@@ -139,24 +139,35 @@ def test_where_a_prompt_leaves_off_decides_where_the_answer_begins() -> None:
     assert THINK.opened_by("<|im_start|>assistant\n<think>\n")
     assert not THINK.opened_by("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert not THINK.opened_by("<think><|im_end|>\n<|im_start|>assistant\n")
-    assert THINK.opened_in("<think>\nLet me see")
-    assert not THINK.opened_in("<think>\nhm</think> The")
-    assert not THINK.opened_in("The")
 
 
 @pytest.mark.parametrize(
-    ("content", "inside"),
+    ("content", "expected"),
     [
-        ("<think>It is", True),
-        ([{"type": "text", "text": "<thi"}, {"type": "text", "text": "nk>It is"}], True),
-        ([{"type": "text", "text": "<think>It is</think>"}, {"type": "text", "text": "Yes"}], False),
-        (None, False),
+        # Inside the reasoning the text goes on as it was, a space at the border included.
+        ("<think>It is", (" 4.", "So 4.")),
+        ([{"type": "text", "text": "<thi"}, {"type": "text", "text": "nk>It is"}], (" 4.", "So 4.")),
+        ("<think>\n", ("4.", "So 4.")),
+        ([{"type": "text", "text": "<think>It is</think>"}, {"type": "text", "text": "Yes"}], None),
+        # Further on the marks are text.
+        ("<think>It is</think>Yes <think>", None),
+        ("It is <think>", None),
+        (None, None),
     ],
 )
-def test_a_continued_message_is_read_alike_as_text_and_in_parts(
-    default_model: Path, content: object, inside: bool
+def test_a_continued_message_is_parted_where_it_breaks_off(
+    default_model: Path, content: object, expected: tuple[str, str] | None
 ) -> None:
     tokenizer = Tokenizer.load(hub.resolve(str(default_model)))
     found = reasoning_of(THINK, tokenizer, [1], {"role": "assistant", "content": content})
     assert found is not None
-    assert found.inside is inside
+    splitter = Splitter(found)
+    parts = [splitter.push(" 4.\n</think> So 4."), splitter.finish()]
+    text = "".join(part.reasoning for part in parts), "".join(part.text for part in parts)
+    assert text == (expected or ("", " 4.\n</think> So 4."))
+    assert splitter.reasoned is (expected is not None)
+
+
+def test_a_continued_question_has_no_reasoning(default_model: Path) -> None:
+    tokenizer = Tokenizer.load(hub.resolve(str(default_model)))
+    assert reasoning_of(THINK, tokenizer, [1], {"role": "user", "content": "What is <think>"}) is None

@@ -41,8 +41,8 @@ def guided_ids(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[Ids, ...]:
 
 def _exactly(tokenizer: Tokenizer, text: str) -> Ids:
     """Tokens that spell the text and nothing else: some tokenizers put a space before a first word."""
-    wanted = text.encode()
     ids = tokenizer.encode(text, parse_special=False, add_bos=False)
+    wanted = text.encode()
     if _spelled(tokenizer, ids) == wanted:
         return tuple(ids)
     # Behind a line break it is no first word any more.

@@ -32,11 +32,6 @@ class Family:
         """Whether the prompt itself has opened the reasoning, so that the answer begins inside."""
         return prompt_end.rstrip().endswith(self.begins)
 
-    def opened_in(self, message: str) -> bool:
-        """Whether a message that is to be continued breaks off inside its reasoning."""
-        began = max(message.rfind(mark) for mark in self.begins)
-        return began > max(message.rfind(mark) for mark in self.ends)
-
 
 FAMILIES = (
     Family("mistral", ("[THINK]",), ("[/THINK]",), ("magistral",)),
@@ -72,7 +67,7 @@ class Reasoning:
     """What there is to part in one answer."""
 
     family: Family
-    inside: bool = False  # the prompt has opened the reasoning
+    before: str = ""  # what of the message is in the prompt already
 
 
 def reasoning_of(
@@ -82,11 +77,13 @@ def reasoning_of(
     if family is None:
         return None
     if continued is not None:
+        if continued.get("role") != "assistant":
+            return None  # a model that goes on as somebody else does not reason
         content = continued.get("content") or ""
         text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-        return Reasoning(family, family.opened_in(text))
+        return Reasoning(family, text)
     end = tokenizer.decode(prompt[-PROMPT_END_TOKENS:], skip_special=False)
-    return Reasoning(family, family.opened_by(end))
+    return Reasoning(family, family.begins[0] if family.opened_by(end) else "")
 
 
 class Parts(NamedTuple):
@@ -107,10 +104,12 @@ class Splitter:
 
     def __init__(self, reasoning: Reasoning) -> None:
         self._family = reasoning.family
-        self._state = _State.INSIDE if reasoning.inside else _State.UNDECIDED
+        self._state = _State.UNDECIDED
         self._held = ""
         self._bare = True  # nothing of the present part has come but white space
-        self.reasoned = reasoning.inside  # whether there was any reasoning
+        self.push(reasoning.before)
+        self._held = ""  # it is there already, and is not said again
+        self.reasoned = self._state is _State.INSIDE  # whether there was any reasoning
 
     @property
     def answering(self) -> bool:
