@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from penstock.errors import ContextLengthError, InvalidRequestError
 from penstock.text.tokenizer import Tokenizer
@@ -36,7 +37,7 @@ class Reader:
             ids = self._tokenizer.encode(text, parse_special=False, add_bos=False)
             return self.token_ids(ids, where, keep=keep)
         ids, segments = self._tokenizer.encode_pair(text)
-        return self._fitted(ids, segments, where, keep, lambda: self._frame)
+        return self._fitted(ids, segments, where, keep, lambda: len(self._frame))
 
     def pair(self, first: str, second: str, where: tuple[str, str], *, keep: int | None = None) -> Read:
         """Two texts at once, as a cross-encoder reads them. If they are too long, the second is cut."""
@@ -58,18 +59,9 @@ class Reader:
         return Read(cut, [])
 
     @cached_property
-    def _frame(self) -> int:
-        """Tokens of the frame around a text."""
-        return len(self._tokenizer.encode_pair("")[0])
-
-    @cached_property
-    def _behind(self) -> int:
-        """Of these, how many stand behind it."""
-        one, other = (self._tokenizer.encode_pair(text)[0] for text in ("a", "b"))
-        count = 0
-        while count < min(len(one), len(other)) and one[-1 - count] == other[-1 - count]:
-            count += 1
-        return count
+    def _frame(self) -> list[int]:
+        """What stands around a text."""
+        return self._tokenizer.encode_pair("")[0]
 
     def _fitted(
         self,
@@ -89,12 +81,15 @@ class Reader:
                     f"it needs at least {least}.",
                     param="truncate_prompt_tokens",
                 )
-            ids, segments = self._cut(ids, limit), self._cut(segments, limit)
+            behind = self._behind(ids)
+            ids, segments = _cut(ids, limit, behind), _cut(segments, limit, behind)
         self._check_length(len(ids), where)
         return Read(ids, segments if any(segments) else [])
 
-    def _cut(self, values: list[int], limit: int) -> list[int]:
-        return values[: limit - self._behind] + values[len(values) - self._behind :]
+    def _behind(self, ids: list[int]) -> int:
+        """How many tokens of the frame stand behind a text. It ends in none itself: all of it is text."""
+        pairs = zip(reversed(self._frame), reversed(ids), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _limit(self, keep: int | None) -> int:
         return self._context if keep is None or keep == -1 else min(keep, self._context)
@@ -106,3 +101,7 @@ class Reader:
                 "let truncate_prompt_tokens cut it.",
                 param=where,
             )
+
+
+def _cut(values: list[int], limit: int, behind: int) -> list[int]:
+    return values[: limit - behind] + values[len(values) - behind :]
