@@ -179,6 +179,52 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     assert (done.stdout, done.stderr) == ("x", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("command", ["version", "doctor", "--help"])
+def test_output_that_cannot_be_written_is_one_sentence(command: str, buffered: bool) -> None:
+    environ = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+            timeout=60,
+        )
+    sentence = "penstock: The output cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+def test_a_failure_that_is_not_the_outputs_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(settings: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("penstock.gateway.server.run", fail)
+    with pytest.raises(OSError, match="No space left"):
+        run(["serve"])
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_obstacle(closed: str) -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m penstock version {closed}',
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("penstock ") is (closed == "2>&-")
+
+
+def test_a_complaint_goes_nowhere_else_if_there_is_no_place_for_it() -> None:
+    command = f'"{sys.executable}" -m penstock frobnicate 2>&-'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_output_that_is_no_terminal_has_no_colours() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock", "serve", "--help"], capture_output=True, timeout=60

@@ -79,9 +79,27 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader has left (`| head`). Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 1
+    except OSError as error:
+        if _takes_output():
+            raise
+        _give_up_output()
+        return _complain(f"The output cannot be written: {error.strerror or error}.", 1)
     return code if isinstance(code, int) else 0
+
+
+def _takes_output() -> bool:
+    """Whether a failure was another's than the output's: then the end of a line can still be written."""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse_usage(error: typer.TyperException) -> int:
@@ -98,5 +116,13 @@ def _complain(sentence: str, code: int) -> int:
     return code
 
 
+def _replace_closed_streams() -> None:
+    """Whoever closes a stream (`>&-`) does not want it; the next file opened must not take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
+
+
 def main() -> None:
+    _replace_closed_streams()
     sys.exit(run(sys.argv[1:]))
