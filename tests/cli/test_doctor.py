@@ -160,3 +160,25 @@ def test_statuses_are_coloured_on_a_terminal_unless_that_is_not_wanted(
     monkeypatch.setenv("NO_COLOR", "1")
     assert run(["doctor"]) == 1
     assert "\x1b[3" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hidden", ["gguf", "numpy"])
+def test_a_package_that_is_missing_is_named_and_the_rest_is_still_told(
+    hidden: str, default_model: Path
+) -> None:
+    program = HIDE.format(hidden=(hidden,)) + (
+        "from penstock.cli.app import run\n"
+        "import importlib.util\n"
+        "importlib.util.find_spec = lambda name: None\n"  # no torch: quicker
+        "sys.exit(run(['doctor', *sys.argv[1:], '--json']))\n"
+    )
+    for arguments in ([], [str(default_model)]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        told = [
+            entry for entry in json.loads(done.stdout)["findings"] if "the package gguf" in entry["sentence"]
+        ]
+        assert "problem" in [finding["status"] for finding in told]
+        assert all(f"No module named '{hidden}'" in finding["sentence"] for finding in told)

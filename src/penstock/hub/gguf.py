@@ -117,7 +117,13 @@ class GGUFFile:
     @cached_property
     def tensors(self) -> dict[str, GGUFTensor]:
         """All tensors by name, each known to lie wholly inside the file."""
-        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+        try:
+            from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+        except Exception as error:  # a broken installation raises what it likes
+            raise ModelError(
+                f"{self.path} cannot be read because the package gguf, or one it needs, is damaged "
+                f"({type(error).__name__}: {error}); `pip install --force-reinstall gguf` repairs it."
+            ) from None
 
         found: dict[str, GGUFTensor] = {}
         infos = [(number, *info) for number, part in enumerate(self._parts) for info in part.header.infos]
