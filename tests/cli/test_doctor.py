@@ -182,3 +182,24 @@ def test_a_package_that_is_missing_is_named_and_the_rest_is_still_told(
         ]
         assert "problem" in [finding["status"] for finding in told]
         assert all(f"No module named '{hidden}'" in finding["sentence"] for finding in told)
+
+
+def test_in_a_folder_that_was_deleted_it_is_the_folder_that_is_blamed(
+    tmp_path: Path, default_model: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os; os.rmdir({str(gone)!r})\nfrom penstock.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", "--json"],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    report = json.loads(done.stdout)
+    (problem,) = [finding for finding in report["findings"] if finding["status"] == "problem"]
+    assert (problem["name"], problem["command"]) == ("folder", "cd")
+    assert "deleted" in problem["sentence"]
+    assert report["torch"] is not None
+    assert (done.returncode, done.stderr) == (1, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,6 +72,7 @@ def ask_torch(models: Sequence[str] = ()) -> Probe:
             errors="replace",
             timeout=PROBE_SECONDS,
             check=False,
+            cwd=None if folder_exists() else os.sep,  # torch does not start where there is no folder
         )
     except subprocess.TimeoutExpired:
         return Probe(error=f"Importing it takes longer than {PROBE_SECONDS:.0f} seconds.")
@@ -88,6 +90,15 @@ def ask_torch(models: Sequence[str] = ()) -> Probe:
         gpu_error=answer["gpu_error"],
         models={path: Opinion(**opinion) for path, opinion in answer["models"].items()},
     )
+
+
+def folder_exists() -> bool:
+    """Whether the working folder is still there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def ask_driver() -> tuple[Gpu, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.config import Settings, load_settings
 from penstock.config.load import find_file, sort_variables
+from penstock.doctor.ask import folder_exists
 from penstock.doctor.finding import Finding, listed
 from penstock.errors import ConfigError, PenstockError
 
@@ -49,11 +50,19 @@ def look_at_configuration(config: str | None, environ: Mapping[str, str] | None 
 
 def judge_serving(configuration: Configuration) -> list[Finding]:
     return [
+        *_folder(),
         _configuration(configuration),
         *([_unknown(configuration)] if configuration.unknown else []),
         *_front_door(configuration.settings),
         _port(configuration.settings.host, configuration.settings.port),
     ]
+
+
+def _folder() -> list[Finding]:
+    if folder_exists():
+        return []
+    sentence = "The working folder was deleted, and torch does not start in such a place; go to another."
+    return [Finding(SECTION, "folder", "problem", sentence, "cd")]
 
 
 def _configuration(configuration: Configuration) -> Finding:
