@@ -54,7 +54,7 @@ def requests_for(vocab: int, tokens: int) -> list[Request]:
         ]  # fmt: skip
         prompt = shared + own if number % 3 == 0 else own
         # Rules about what may come next must not be upset by being preempted and resumed either.
-        bad = tuple((token, after) for token in range(3, 43) for after in range(0, vocab, 3))
+        bad = tuple((token, after) for token in range(3, 43) for after in range(0, vocab, vocab // 85))
         choices = tuple(tuple(rng.choices(range(3, 9), k=12)) for _ in range(200))
         made.append(
             Request(

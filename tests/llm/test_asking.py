@@ -128,7 +128,7 @@ def test_reasoning_is_parted_from_the_answer(llm: LLM) -> None:
 def test_a_continued_message_may_break_off_inside_its_reasoning(llm: LLM) -> None:
     messages = [*THINKING, {"role": "assistant", "content": "<think>It is"}]
     [choice] = llm.chat(messages, greedy(max_tokens=24), continue_final_message=True)[0].outputs
-    assert (choice.reasoning, choice.text) == ("easy.", "Yes.")
+    assert (choice.reasoning, choice.text) == (" easy.", "Yes.")
 
 
 def test_completions_have_no_reasoning(llm: LLM) -> None:

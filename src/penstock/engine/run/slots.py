@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
@@ -33,6 +34,8 @@ class Slots:
         self._ends: dict[int, Tensor] = {}  # ids banned before min_tokens
         self._allowed: dict[int, Tensor] = {}
         self._bad_tokens: dict[int, Tensor] = {}  # bad words of one token
+        # Longer ones by the token before their last, so that a step looks only at those it could complete.
+        self._bad_words: dict[int, dict[int, list[list[int]]]] = {}
 
     def load(self, sequence: Sequence) -> None:
         """Set a slot up for a sequence that has just been given it."""
@@ -52,7 +55,7 @@ class Slots:
         assert params.seed is not None, "the core draws a seed before it submits"
         seed = choice_seed(params.seed, sequence.index)
         self._ints[slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
-        for kept in (self._bias, self._ends, self._allowed, self._bad_tokens):
+        for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words):
             kept.pop(slot, None)
         if params.logit_bias:
             tokens, biases = zip(*sorted(params.logit_bias.items()), strict=True)
@@ -63,6 +66,12 @@ class Slots:
             self._allowed[slot] = self._ids(params.allowed_token_ids)
         if bad := [word[0] for word in sequence.request.bad_words if len(word) == 1]:
             self._bad_tokens[slot] = self._ids(bad)
+        longer: defaultdict[int, list[list[int]]] = defaultdict(list)
+        for word in sequence.request.bad_words:
+            if len(word) > 1:
+                longer[word[-2]].append(list(word))
+        if longer:
+            self._bad_words[slot] = longer
 
     def _ids(self, tokens: Iterable[int]) -> Tensor:
         return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
@@ -126,21 +135,19 @@ class Slots:
             batch.allowed.append((row, self._ids(sequence.guide.allowed(sequence.output))))
         if slot in self._bad_tokens:
             batch.bans.append((row, self._bad_tokens[slot]))
-        if last := _last_of_bad_words(sequence):
-            batch.bans.append((row, self._ids(last)))
+        if slot in self._bad_words:
+            near = self._bad_words[slot].get(sequence.tokens[-1], ())
+            last = {word[-1] for word in near if _lacks_only_its_last(word, sequence)}
+            if last:
+                batch.bans.append((row, self._ids(last)))
         if sequence.processors:
             batch.processors.append((row, partial(_processed, sequence)))
 
 
-def _last_of_bad_words(sequence: Sequence) -> set[int]:
-    """The tokens that would complete a bad word of several tokens."""
-    tokens, prompt_len = sequence.tokens, sequence.prompt_len
-    found = set()
-    for *beginning, last in sequence.request.bad_words:
-        start = len(tokens) - len(beginning)
-        if beginning and start >= prompt_len and tokens[start:] == beginning:
-            found.add(last)
-    return found
+def _lacks_only_its_last(word: list[int], sequence: Sequence) -> bool:
+    """Whether the output, not the prompt, ends with all of a bad word but its last token."""
+    start = len(sequence.tokens) - (len(word) - 1)
+    return start >= sequence.prompt_len and sequence.tokens[start:] == word[:-1]
 
 
 def _processed(sequence: Sequence, logits: Tensor) -> Tensor:
