@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PINS = Path(__file__).parent
 HOME = PINS.parents[1] / ".venv-clients"
@@ -37,6 +39,16 @@ def environment(name: str) -> Path:
             _make(name, folder, pins)
             complete.touch()
     return folder / "bin"
+
+
+def ran(name: str, script: str, *arguments: str) -> dict[str, Any]:
+    """What a script beside this file, run in the client's environment, printed as JSON."""
+    program = environment(name) / "python"
+    done = subprocess.run(
+        [program, "-W", "error", str(PINS / script), *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def _make(name: str, folder: Path, pins: Path) -> None:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.environments import environment
+from tests.clients.environments import ran
 from tests.server import Server
 
-SCRIPT = Path(__file__).parent / "langchain_embeddings_session.py"
 MODEL = "all-MiniLM-L6-v2"
 
 
 @pytest.fixture(scope="module")
 def session(embedding_server: Server) -> dict[str, Any]:
-    program = environment("langchain-openai") / "python"
-    done = subprocess.run(
-        [program, "-W", "error", str(SCRIPT), embedding_server.url, MODEL],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return ran("langchain-openai", "langchain_embeddings_session.py", embedding_server.url, MODEL)
 
 
 def likeness(left: list[float], right: list[float]) -> float:

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.environments import environment
+from tests.clients.environments import ran
 from tests.server import Server
-
-SCRIPT = Path(__file__).parent / "langchain_session.py"
 
 
 @pytest.fixture(scope="module")
 def session(server: Server, model_name: str) -> dict[str, Any]:
     """Everything the script did, done once: importing the client takes longer than using it."""
-    program = environment("langchain-openai") / "python"
-    done = subprocess.run(
-        [program, "-W", "error", str(SCRIPT), server.url, model_name],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return ran("langchain-openai", "langchain_session.py", server.url, model_name)
 
 
 def test_an_answer_comes_with_its_usage(session: dict[str, Any], model_name: str) -> None:

@@ -34,6 +34,7 @@ def make_wheel(
         wheel.writestr(f"{info}/RECORD", "")
     return path, PackagedModel(
         name="Tiny",
+        names=("default",),
         package="tiny-model",
         version="1.0",
         wheel_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),

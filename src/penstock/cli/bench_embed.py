@@ -27,7 +27,7 @@ from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, exa
 from penstock.cli.pull import fetched
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.hub.resolve import EMBEDDING_NAMES
+from penstock.hub.known import EMBEDDING
 
 if TYPE_CHECKING:
     from penstock.bench.ceilings import Ceilings
@@ -81,7 +81,7 @@ def embed(
     else:
         from penstock.llm import LLM
 
-        chosen = EMBEDDING_NAMES[0] if settings.model == "default" else settings.model
+        chosen = EMBEDDING.names[0] if settings.model == "default" else settings.model
         files = fetched(chosen)
         print(f"Loading {files.name} ...", file=sys.stderr)
         with LLM(str(files.path), **engine_options(settings)) as llm:

@@ -17,10 +17,8 @@ from penstock.doctor.software import judge_software, look_at_compilers, look_at_
 from penstock.doctor.text import judge_text
 from penstock.errors import ModelError
 from penstock.hub.cached import cached_models, locate
-from penstock.hub.default import DEFAULT
-from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles
-from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES
+from penstock.hub.known import DEFAULT, packaged
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
 MODELS = "Models here"
@@ -171,8 +169,7 @@ def _judge_wanted(
 
 
 def _judge_absent(wanted: str, section: str, budget: Budget) -> Finding:
-    packaged = {**dict.fromkeys(DEFAULT_NAMES, DEFAULT), **dict.fromkeys(EMBEDDING_NAMES, EMBEDDING)}
-    model = packaged.get(wanted.lower())
+    model = packaged(wanted)
     sentence = "It is not on this machine, so its size is not known; serving it fetches it first."
     if model is not None:
         sentence = (

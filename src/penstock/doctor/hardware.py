@@ -11,8 +11,8 @@ from pathlib import Path
 from penstock import machine
 from penstock.doctor.finding import Finding, gib, listed
 from penstock.errors import ModelError
-from penstock.hub.default import DEFAULT
 from penstock.hub.files import home
+from penstock.hub.known import DEFAULT
 
 SECTION = "Machine"
 LITTLE_MEMORY = 1 << 30  # bytes; below, not even the default model runs in comfort

