@@ -148,6 +148,7 @@ def test_where_a_prompt_leaves_off_decides_where_the_answer_begins() -> None:
         ("<think>It is", (" 4.", "So 4.")),
         ([{"type": "text", "text": "<thi"}, {"type": "text", "text": "nk>It is"}], (" 4.", "So 4.")),
         ("<think>\n", ("4.", "So 4.")),
+        ("<think>It is ", (" 4.", "So 4.")),
         ([{"type": "text", "text": "<think>It is</think>"}, {"type": "text", "text": "Yes"}], None),
         # Further on the marks are text.
         ("<think>It is</think>Yes <think>", None),

@@ -61,6 +61,7 @@ def render(source: str, **variables: object) -> str:
         "{{ ('a' * 4000000).strip('b' * 100000 + 'a') }}",
         "{{ ('é' * 9999999) | tojson(ensure_ascii=true) }}",
         "{% set s = 'ab ' * 4999999 %}{% for i in range(255) %}{% set y = s.title() %}{% endfor %}",
+        "{% set s = 'ab' * 7999999 %}{% for i in range(60) %}{{ s.isalpha() }}{% endfor %}",
         "{% set s = 'ab ' * 4999999 %}{% for i in range(255) %}{% set y = s[::-1] %}{% endfor %}",
         (
             "{% set s = 'ab ' * 4999999 %}{% set t = 'ab ' * 4999999 %}"
