@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.request import Request, TokenEvent
 from penstock.errors import QueueFullError
-from penstock.gateway.backends import RETRY_SECONDS, Backend, EventStream
+from penstock.gateway.tokens import RETRY_SECONDS, EventStream, TokenSource
 
 
 class BeamBackend:
     """Takes requests as a backend does, and answers each by beam search."""
 
-    def __init__(self, backend: Backend, params: BeamSearchParams) -> None:
+    def __init__(self, backend: TokenSource, params: BeamSearchParams) -> None:
         self._backend = backend
         self._params = params
 
@@ -30,7 +30,7 @@ class BeamBackend:
 class BeamStream:
     """The search's answers, once it is over. Closing it stops the beams that are being computed."""
 
-    def __init__(self, backend: Backend, beams: BeamRequest) -> None:
+    def __init__(self, backend: TokenSource, beams: BeamRequest) -> None:
         self._backend = backend
         self._beams = beams
         self._begun = False  # only then may it not be refused any more
@@ -93,7 +93,7 @@ class BeamStream:
 class _Step:
     """One beam in one round: a request for one token."""
 
-    def __init__(self, backend: Backend, request: Request) -> None:
+    def __init__(self, backend: TokenSource, request: Request) -> None:
         self._backend = backend
         self._request = request
         self._stream: EventStream | None = None  # while it has a place in the engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -100,32 +101,32 @@ class Call:
         *,
         status: int = 200,
         content_type: bytes = _JSON,
-        headers: dict[str, str] | None = None,
+        fields: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
-        fields += [
-            (name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()
-        ]
-        await self._start(status, fields)
+        await self._start(
+            status, [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *fields]
+        )
         await self._send({"type": "http.response.body", "body": body})
 
     async def answer_json(self, message: Any, *, status: int = 200) -> None:
         await self.answer(msgspec.json.encode(message), status=status)
 
     async def answer_failure(self, failure: Failure) -> None:
-        await self.answer(failure.encode(), status=failure.status, headers=failure.headers)
+        fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in failure.headers.items()]
+        await self.answer(failure.encode(), status=failure.status, fields=fields)
 
     async def answer_nothing(self, headers: dict[str, str]) -> None:
         await self._start(204, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
         await self._send({"type": "http.response.body"})
 
-    async def start_stream(self) -> None:
-        fields = [
+    async def start_stream(self, fields: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        headers = [
             (b"content-type", sse.CONTENT_TYPE),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),  # a buffering proxy would turn the stream into one lump
+            *fields,
         ]
-        await self._start(200, fields)
+        await self._start(200, headers)
 
     async def write(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})

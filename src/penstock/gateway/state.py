@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from penstock.errors import EngineUnavailableError
-from penstock.gateway.backends import Backend
 from penstock.gateway.keys import ApiKeys
 from penstock.gateway.model import ServedModel
+from penstock.gateway.tokens import TokenSource
 from penstock.observe.metrics import Metrics
 
 
@@ -25,7 +25,7 @@ class Running(Protocol):
 
 
 class Gateway:
-    def __init__(self, model: ServedModel, backend: Backend, keys: ApiKeys) -> None:
+    def __init__(self, model: ServedModel, backend: TokenSource, keys: ApiKeys) -> None:
         self.model = model
         self.backend = backend
         self.keys = keys

@@ -1,55 +1,75 @@
-"""Where tokens come from: one file for each kind of backend, all behind one protocol.
+"""Who can answer a request: one file for each kind of server, all behind one protocol.
 
-A backend takes token ids and gives token events. It knows nothing of HTTP, text or JSON.
+A backend takes an `Exchange` and answers it to its end, or raises before the first byte so that
+another one can. It knows nothing of tenants, queues or prices; those are settled around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.engine.config import EngineInfo
-from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.errors import PenstockError
 
-RETRY_SECONDS = 0.05  # before a queue is tried again that others have filled
+if TYPE_CHECKING:
+    from penstock.gateway.balance import Load
+    from penstock.gateway.exchange import Exchange
+    from penstock.gateway.health import Health
 
 
-class EventStream(Protocol):
-    """The events of one submitted request; each choice ends with one `finish_reason`."""
+class BackendError(PenstockError):
+    """This backend cannot answer now, through no fault of the client's; another one perhaps can.
 
-    def __aiter__(self) -> AsyncIterator[TokenEvent]:
-        """The first event may raise instead, like `submit`, where only the other side can tell."""
+    The message is for the client: it names no address. `status` is what the client gets if nobody can.
+    """
 
-    def close(self) -> None:
-        """Stop what has not ended, and free its memory. To be called once, whatever happened."""
+    def __init__(self, message: str, *, status: int = 502, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after  # seconds, if it said so
 
 
 class Backend(Protocol):
-    """One model, ready to generate."""
+    """One replica of a model: an engine of ours, or somebody's server behind HTTP."""
 
     @property
-    def info(self) -> EngineInfo: ...
+    def name(self) -> str:
+        """Unique among the replicas of its model."""
 
     @property
-    def stats(self) -> EngineStats:
-        """Its latest account of itself."""
+    def operations(self) -> frozenset[str]:
+        """What it can answer, by the names of `protocol.openapi.OPERATIONS`."""
 
     @property
-    def failure(self) -> PenstockError | None:
-        """Why it can never answer again; None while it can."""
+    def vision(self) -> bool:
+        """Whether it may be sent images."""
 
-    def submit(self, request: Request) -> EventStream:
-        """Send the request, or raise QueueFullError, EngineUnavailableError or InvalidRequestError."""
+    @property
+    def capacity(self) -> int:
+        """Choices it should hold at once; more of them wait in the gateway's queue."""
 
-    def cancel(self, request_id: str, index: int | None = None) -> None:
-        """Stop one choice, or all of them. Unknown ids are no error."""
+    @property
+    def prioritizes(self) -> bool:
+        """Whether it lets urgent work overtake what it has already taken."""
 
-    async def not_ready(self) -> str | None:
-        """None when requests should be sent here, else the reason why not, as a sentence."""
+    @property
+    def upstream_model(self) -> str:
+        """What it calls the model."""
 
-    async def failed(self) -> PenstockError:
-        """Wait until it can never answer again, and say why."""
+    @property
+    def health(self) -> Health: ...
 
-    async def shutdown(self, drain_seconds: float) -> None:
-        """Stop it; running requests may take this long to finish."""
+    def load(self) -> Load | None:
+        """What it last said about its own load; None: it does not say."""
+
+    async def start(self) -> None:
+        """Begin to watch it. Returns at once for servers that need not be there yet."""
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer to the end.
+
+        Raises BackendError, before anything was written, if another replica should try; HTTPError or
+        InvalidRequestError for what the client is to blame for; ClientGoneError if it left.
+        """
+
+    async def close(self) -> None:
+        """Stop watching it. Nothing is sent to it any more."""

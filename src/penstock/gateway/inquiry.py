@@ -1,0 +1,184 @@
+"""What the front door must know of a request's body, whoever will answer it: read once, changed rarely.
+
+The rest of the body stays as it came. A server behind the gateway judges its own fields; an engine of
+ours parses the whole body itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from penstock.errors import InvalidRequestError
+from penstock.protocol.decode import decode
+
+# What each operation calls the most tokens of an answer, the one that counts first.
+OUTPUT_LIMITS: Final[dict[str, tuple[str, ...]]] = {
+    "createChatCompletion": ("max_completion_tokens", "max_tokens"),
+    "createCompletion": ("max_tokens",),
+    "createResponse": ("max_output_tokens",),
+    "createMessage": ("max_tokens",),
+}
+# Where each operation's prompt is.
+PROMPTS: Final[dict[str, tuple[str, ...]]] = {
+    "createChatCompletion": ("messages",),
+    "createCompletion": ("prompt",),
+    "createResponse": ("instructions", "input"),
+    "createMessage": ("system", "messages"),
+    "createEmbedding": ("input", "messages"),
+    "rerank": ("query", "documents"),
+    "score": ("text_1", "text_2", "queries", "documents", "data_1", "data_2"),
+}
+_IMAGES: Final = (b'"image_url"', b'"input_image"', b'"image"')
+MAX_CHOICES: Final = 1024  # of one request, wherever it goes
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class _Essentials(msgspec.Struct):
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    cache_salt: str | None = None
+
+
+_essentials: Final = msgspec.json.Decoder(_Essentials)
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Inquiry:
+    """One body. `encode` gives back the very bytes that came, unless something was changed."""
+
+    __slots__ = ("_body", "_essentials", "_fields", "operation")
+
+    def __init__(self, operation: str, body: bytes) -> None:
+        """Raises InvalidRequestError for what is no JSON object or has a field of the wrong type."""
+        self.operation = operation
+        self._body = body
+        self._essentials = decode(_essentials, body)
+        self._fields: dict[str, msgspec.Raw] | None = None
+        if not 1 <= self.n <= MAX_CHOICES:
+            raise InvalidRequestError(f"n must be between 1 and {MAX_CHOICES}, got {self.n}.", param="n")
+        if self._essentials.stream_options is not None and not self.stream:
+            raise InvalidRequestError(
+                "stream_options is only allowed with stream: true.", param="stream_options"
+            )
+
+    @property
+    def model(self) -> str | None:
+        return self._essentials.model
+
+    @property
+    def stream(self) -> bool:
+        return bool(self._essentials.stream)
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the client wants a stream to end with its usage."""
+        options = self._essentials.stream_options
+        return bool(options and options.include_usage)
+
+    @property
+    def running_usage(self) -> bool:
+        """Whether the client wants the usage so far in every chunk."""
+        options = self._essentials.stream_options
+        return bool(options and options.include_usage and options.continuous_usage_stats)
+
+    @property
+    def n(self) -> int:
+        n = self._essentials.n
+        return 1 if n is None else n
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of one choice, as asked for; None: not limited."""
+        for name in OUTPUT_LIMITS.get(self.operation, ()):
+            value: int | None = getattr(self._essentials, name)
+            if value is not None:
+                return value
+        return None
+
+    @property
+    def service_tier(self) -> str | None:
+        return self._essentials.service_tier
+
+    @property
+    def session(self) -> str | None:
+        """What the body itself says belongs together."""
+        return self._essentials.prompt_cache_key or self._essentials.user
+
+    @property
+    def cache_salt(self) -> str:
+        return self._essentials.cache_salt or ""
+
+    @property
+    def fields(self) -> dict[str, msgspec.Raw]:
+        """The body's top level, each value as the bytes it came in. Change it with `set` only."""
+        if self._fields is None:
+            self._fields = decode(_fields, self._body)
+        return self._fields
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body as it came."""
+        return len(self._body)
+
+    def prompt_bytes(self) -> bytes:
+        """The JSON text of the prompt: its beginning is the same for prompts that begin alike."""
+        names = PROMPTS.get(self.operation, ())
+        return b"\n".join(bytes(self.fields[name]) for name in names if name in self.fields)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a part of the prompt is an image. A text that only speaks of one is not."""
+        if not any(mark in self._body for mark in _IMAGES):
+            return False
+        names = PROMPTS.get(self.operation, ())
+        given = [msgspec.json.decode(self.fields[name]) for name in names if name in self.fields]
+        return _has_image(given)
+
+    def set(self, name: str, value: Any) -> None:
+        """Give a field another value, for whoever will answer; None takes it out."""
+        self._replace(self.fields, name, value)
+        self._body = msgspec.json.encode(self.fields)
+        self._essentials = _essentials.decode(self._body)
+
+    def encode(self, changes: Mapping[str, Any] | None = None) -> bytes:
+        """The body as it came, or with these fields changed (None: left out) for one reader of it."""
+        if not changes:
+            return self._body
+        fields = dict(self.fields)
+        for name, value in changes.items():
+            self._replace(fields, name, value)
+        return msgspec.json.encode(fields)
+
+    @staticmethod
+    def _replace(fields: dict[str, msgspec.Raw], name: str, value: Any) -> None:
+        if value is None:
+            fields.pop(name, None)
+        else:
+            fields[name] = msgspec.Raw(msgspec.json.encode(value))
+
+
+def _has_image(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_image, value))
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if isinstance(kind, str) and kind in ("image_url", "input_image", "image"):
+            return True
+        content = value.get("content")
+        return _has_image(content) if isinstance(content, list | dict) else False
+    return False

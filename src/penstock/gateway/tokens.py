@@ -1,0 +1,55 @@
+"""Where tokens come from: an engine takes token ids and gives token events.
+
+It knows nothing of HTTP, text or JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from penstock.engine.config import EngineInfo
+from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.errors import PenstockError
+
+RETRY_SECONDS = 0.05  # before a queue is tried again that others have filled
+
+
+class EventStream(Protocol):
+    """The events of one submitted request; each choice ends with one `finish_reason`."""
+
+    def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        """The first event may raise instead, like `submit`, where only the other side can tell."""
+
+    def close(self) -> None:
+        """Stop what has not ended, and free its memory. To be called once, whatever happened."""
+
+
+class TokenSource(Protocol):
+    """One model, ready to generate."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def stats(self) -> EngineStats:
+        """Its latest account of itself."""
+
+    @property
+    def failure(self) -> PenstockError | None:
+        """Why it can never answer again; None while it can."""
+
+    def submit(self, request: Request) -> EventStream:
+        """Send the request, or raise QueueFullError, EngineUnavailableError or InvalidRequestError."""
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        """Stop one choice, or all of them. Unknown ids are no error."""
+
+    async def not_ready(self) -> str | None:
+        """None when requests should be sent here, else the reason why not, as a sentence."""
+
+    async def failed(self) -> PenstockError:
+        """Wait until it can never answer again, and say why."""
+
+    async def shutdown(self, drain_seconds: float) -> None:
+        """Stop it; running requests may take this long to finish."""
