@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.config.settings import Option, Settings, options
+from penstock.config.catalogue import Option
+from penstock.config.settings import Settings, options
 from penstock.errors import ConfigError
 
 FILE_NAME = "penstock.yaml"

@@ -3,63 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT, Kind
+from penstock.config.catalogue import Option, option, options_of
+from penstock.config.sections import GatewayConfig
+from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT
 from penstock.engine.config import EngineConfig
 from penstock.errors import ConfigError
 from penstock.text.reasoning import CHOICES as REASONING_PARSERS
 from penstock.text.reasoning import check_parser
 
+engine_option = functools.partial(option, group="Engine")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-def _option(
-    default: Any,
-    kind: Kind,
-    help: str,
-    *,
-    group: str = "Engine",
-    aliases: tuple[str, ...] = (),
-    secret: bool = False,
-) -> Any:
-    return dataclasses.field(
-        default=default,
-        repr=not secret,
-        metadata={"kind": kind, "help": help, "group": group, "aliases": aliases, "secret": secret},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the user decided. `None` means "decided from the model and the device"."""
 
-    model: str = _option(
+    model: str = option(
         "default",
         TEXT,
         "The model: 'default', a hub id (org/name), a GGUF file or a safetensors folder.",
         group="Model",
     )
-    served_model_names: tuple[str, ...] = _option(
+    served_model_names: tuple[str, ...] = option(
         (),
         NAMES,
         "Names the API answers to; the model's own name otherwise.",
         group="Model",
         aliases=("served_model_name",),
     )
-    chat_template: str | None = _option(
+    chat_template: str | None = option(
         None, TEXT, "File with a chat template (Jinja) to use instead of the model's own.", group="Model"
     )
-    reasoning_parser: str = _option(
+    reasoning_parser: str = option(
         "auto",
         TEXT,
         f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}; auto asks the chat template.",
         group="Model",
     )
-    host: str = _option("127.0.0.1", TEXT, "Address to listen on.", group="Server")
-    port: int = _option(8000, INTEGER, "Port to listen on; 0 takes a free one.", group="Server")
-    api_keys: tuple[str, ...] = _option(
+    host: str = option("127.0.0.1", TEXT, "Address to listen on.", group="Server")
+    port: int = option(8000, INTEGER, "Port to listen on; 0 takes a free one.", group="Server")
+    api_keys: tuple[str, ...] = option(
         (),
         NAMES,
         "Keys that clients must present; without any, every client on this machine may call.",
@@ -67,66 +55,79 @@ class Settings:
         aliases=("api_key",),
         secret=True,
     )
-    allow_public: bool = _option(
+    allow_public: bool = option(
         False,
         BOOLEAN,
         "Listen on an address other machines can reach although no API key is set.",
         group="Server",
     )
-    drain_seconds: float = _option(
+    drain_seconds: float = option(
         30.0, SECONDS, "On shutdown, how long running requests may take to finish.", group="Server"
     )
-    log_level: str = _option("info", TEXT, f"How much to log: {', '.join(LOG_LEVELS)}.", group="Server")
+    workers: int = option(
+        1, INTEGER, "Processes that answer requests; they share keys, limits and ledger.", group="Server"
+    )
+    state_dir: str | None = option(
+        None, TEXT, "Folder for keys and ledger; under PENSTOCK_HOME otherwise.", group="Server"
+    )
+    log_level: str = option("info", TEXT, f"How much to log: {', '.join(LOG_LEVELS)}.", group="Server")
 
-    device: str = _option("auto", TEXT, "Where to run: auto, cpu or cuda.")
-    dtype: str = _option("auto", TEXT, "Number format of the computation, for example float32 or bfloat16.")
-    max_model_len: int | None = _option(
+    device: str = engine_option("auto", TEXT, "Where to run: auto, cpu or cuda.")
+    dtype: str = engine_option(
+        "auto", TEXT, "Number format of the computation, for example float32 or bfloat16."
+    )
+    max_model_len: int | None = engine_option(
         None, INTEGER, "Longest prompt plus answer, in tokens; the model's own context otherwise."
     )
-    max_running: int | None = _option(
+    max_running: int | None = engine_option(
         None,
         INTEGER,
         "Most choices computed in one step; a request has n of them.",
         aliases=("max_num_seqs",),
     )
-    max_waiting: int = _option(
+    max_waiting: int = engine_option(
         1024, INTEGER, "Most choices that may wait; further requests are refused with 429."
     )
-    max_step_tokens: int | None = _option(
+    max_step_tokens: int | None = engine_option(
         None,
         INTEGER,
         "Token budget of one step: decodes first, then prompt chunks.",
         aliases=("max_num_batched_tokens",),
     )
-    block_size: int = _option(16, INTEGER, "Tokens in one block of the KV cache.")
-    kv_cache_memory: int | None = _option(
+    block_size: int = engine_option(16, INTEGER, "Tokens in one block of the KV cache.")
+    kv_cache_memory: int | None = engine_option(
         None, SIZE, "Memory for the KV cache.", aliases=("kv_cache_memory_bytes",)
     )
-    memory_fraction: float = _option(
+    memory_fraction: float = engine_option(
         0.9,
         NUMBER,
         "Share of an accelerator's memory to use, weights included.",
         aliases=("gpu_memory_utilization",),
     )
-    prefix_caching: bool = _option(
+    prefix_caching: bool = engine_option(
         True, BOOLEAN, "Keep computed prompt prefixes and use them again.", aliases=("enable_prefix_caching",)
     )
-    arrival_window: float = _option(
+    arrival_window: float = engine_option(
         0.0,
         SECONDS,
         "Wait this long, at most 50ms, so that requests arriving together start together; 0 is off.",
     )
-    ageing_seconds: float = _option(10.0, SECONDS, "Waiting this long is worth one level of priority.")
-    threads: int | None = _option(None, INTEGER, "CPU threads for the model.")
-    pooling: str = _option(
+    ageing_seconds: float = engine_option(10.0, SECONDS, "Waiting this long is worth one level of priority.")
+    threads: int | None = engine_option(None, INTEGER, "CPU threads for the model.")
+    pooling: str = engine_option(
         "auto",
         TEXT,
         "How a text's vector is made, for embeddings: last, mean, cls, none, or as the model's files say.",
     )
 
+    # What only the file can say: models, tenants, queue, retries, health.
+    gateway: GatewayConfig = dataclasses.field(default=GatewayConfig())
+
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port must be between 0 and 65535, got {self.port}.")
+        if self.workers < 1:
+            raise ConfigError(f"workers must be at least 1, got {self.workers}.")
         if self.drain_seconds < 0:
             raise ConfigError(f"drain_seconds must not be negative, got {self.drain_seconds:g}.")
         if self.log_level not in LOG_LEVELS:
@@ -140,51 +141,17 @@ class Settings:
         return EngineConfig(model=model_path, **{name: getattr(self, name) for name in names})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One row of the catalogue: how an option is spelled everywhere, and what it takes."""
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    group: str
-    aliases: tuple[str, ...]  # vLLM's names for the same thing
-    secret: bool
-
-    @property
-    def optional(self) -> bool:
-        return self.default is None
-
-    @property
-    def variable(self) -> str:
-        return "PENSTOCK_" + self.name.upper()
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Ours first. Lists are repeated on the command line, so their flag is in the singular."""
-        names = (self.name, *self.aliases)
-        if self.kind is NAMES:
-            names = self.aliases
-        return tuple("--" + name.replace("_", "-") for name in names)
-
-
 def options() -> dict[str, Option]:
-    """The catalogue, by name, in the order of declaration."""
-    return {
-        field.name: Option(name=field.name, default=field.default, **field.metadata)
-        for field in dataclasses.fields(Settings)
-    }
+    """The catalogue of what flags and variables can set, by name, in the order of declaration."""
+    return options_of(Settings)
 
 
 def options_table() -> str:
     """The catalogue as the table in docs/configuration.md."""
     rows = ["| key | default | environment | flag | meaning |", "|---|---|---|---|---|"]
-    for option in options().values():
-        flag = "`MODEL` (positional)" if option.name == "model" else ", ".join(f"`{f}`" for f in option.flags)
-        rows.append(
-            f"| `{option.name}` | {_shown(option.default)} | `{option.variable}` | {flag} | {option.help} |"
-        )
+    for each in options().values():
+        flag = "`MODEL` (positional)" if each.name == "model" else ", ".join(f"`{f}`" for f in each.flags)
+        rows.append(f"| `{each.name}` | {_shown(each.default)} | `{each.variable}` | {flag} | {each.help} |")
     return "\n".join(rows)
 
 

@@ -6,11 +6,13 @@ when the value is not of its kind. `expects` completes the sentence "port must b
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _INTEGER = re.compile(r"([+-]?\d[\d_]*)")
@@ -29,6 +31,10 @@ class Kind:
     parse: Callable[[Any], Any]
     expects: str
     metavar: str
+
+
+class UnfitError(ValueError):
+    """A value that is refused for a reason of its own: `str()` completes "url ..."."""
 
 
 def parse_text(value: object) -> str:
@@ -109,6 +115,66 @@ def parse_names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))  # a name given twice is one name
 
 
+def parse_mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError
+    return dict(value)
+
+
+def parse_pairs(value: object) -> dict[str, str]:
+    pairs = parse_mapping(value)
+    if not all(isinstance(text, str) for text in pairs.values()):
+        raise ValueError
+    return pairs
+
+
+def parse_url(value: object) -> str:
+    """An http address, without the slash at its end. Whoever puts a secret into one is not quoted."""
+    text = parse_text(value)
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise UnfitError("holds a name or password; give the key as api_key instead")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise UnfitError(f"is not an address, got {text!r}") from None
+    if "://" not in text:
+        raise UnfitError(f"has no scheme; write http:// or https:// before {text!r}")
+    if parts.scheme not in ("http", "https"):
+        raise UnfitError(f"must be http or https, got {text!r}")
+    if not parts.hostname or port == 0 or any(character.isspace() for character in text):
+        raise UnfitError(f"is not an address, got {text!r}")
+    if parts.query or parts.fragment:
+        raise UnfitError("must end before the '?' or '#'; what is asked is added to it")
+    return text.rstrip("/")
+
+
+def one_of(choices: Sequence[str]) -> Kind:
+    """One of these words; dashes are as good as underscores."""
+
+    def parse(value: object) -> str:
+        word = parse_text(value).replace("-", "_")
+        if word in choices:
+            return word
+        nearest = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+        hint = f"; the nearest is {nearest[0]!r}" if nearest else ""
+        raise UnfitError(f"must be one of {', '.join(choices)}, got {value!r}{hint}")
+
+    return Kind(parse, f"one of {', '.join(choices)}", "WORD")
+
+
+def _from(parse: Callable[[Any], Any], least: float, *, most: float = math.inf, above: bool = False) -> Any:
+    """A parser that also refuses what is below `least` (or equal to it, with `above`) or over `most`."""
+
+    def bounded(value: object) -> Any:
+        number = parse(value)
+        if number < least or number > most or (above and number == least):
+            raise ValueError
+        return number
+
+    return bounded
+
+
 def _whole(number: float) -> int:
     if number != int(number):
         raise ValueError
@@ -122,3 +188,14 @@ NUMBER = Kind(parse_number, "a number", "X")
 SECONDS = Kind(parse_seconds, "a time such as 30, 30s or 20ms", "TIME")
 BOOLEAN = Kind(parse_boolean, "true or false", "BOOL")
 NAMES = Kind(parse_names, "a name, or several with commas between them", "NAME")
+COUNT = Kind(
+    _from(parse_integer, 1), "a whole number from 1 on, such as 8, 32k (32,000) or 32K (32,768)", "N"
+)
+AMOUNT = Kind(_from(parse_number, 0), "a number that is not negative", "X")
+POSITIVE = Kind(_from(parse_number, 0, above=True), "a number above 0", "X")
+SHARE = Kind(_from(parse_number, 0, most=1), "a number from 0 to 1", "X")
+SECONDS_FROM_0 = Kind(_from(parse_seconds, 0), "a time such as 0, 30s or 20ms", "TIME")
+SECONDS_ABOVE_0 = Kind(_from(parse_seconds, 0, above=True), "a time above 0 such as 30, 30s or 20ms", "TIME")
+URL = Kind(parse_url, "an address such as http://10.0.0.5:8000", "URL")
+PAIRS = Kind(parse_pairs, "'name: text' pairs", "PAIRS")
+MAPPING = Kind(parse_mapping, "'name: value' pairs", "PAIRS")
