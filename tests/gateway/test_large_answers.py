@@ -15,9 +15,9 @@ import pytest
 from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
-from penstock.gateway import embed, generate
 from penstock.gateway.keys import ApiKeys
-from penstock.gateway.model import ServedModel
+from penstock.gateway.local import embed, generate
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
 from tests.backends import InstantBackend, ask

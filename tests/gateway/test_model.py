@@ -13,9 +13,10 @@ import pytest
 from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.errors import ContextLengthError
-from penstock.gateway import endpoints, generate
+from penstock.gateway import endpoints
 from penstock.gateway.call import Call
-from penstock.gateway.model import ServedModel
+from penstock.gateway.local import generate
+from penstock.gateway.local.model import ServedModel
 from penstock.text.tokenizer import Tokenizer
 
 Handler = Callable[[Any, Call], Awaitable[None]]

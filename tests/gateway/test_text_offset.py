@@ -9,9 +9,9 @@ import pytest
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
-from penstock.gateway import generate
 from penstock.gateway.keys import ApiKeys
-from penstock.gateway.model import ServedModel
+from penstock.gateway.local import generate
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
 from tests.backends import InstantBackend, ask

@@ -10,8 +10,9 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
-from penstock.gateway import embed, endpoints, generate
+from penstock.gateway import endpoints
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
+from penstock.gateway.local import embed, generate
 from penstock.gateway.state import Gateway
 from penstock.protocol.errors import HTTPError, failure
 from penstock.protocol.openapi import OPERATIONS, Operation

@@ -9,7 +9,7 @@ import msgspec
 from penstock import __version__
 from penstock.errors import InvalidRequestError
 from penstock.gateway.call import Call
-from penstock.gateway.model import ServedModel
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import CONTENT_TYPE
 from penstock.protocol import openapi

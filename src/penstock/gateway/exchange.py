@@ -17,7 +17,7 @@ from penstock.protocol.shapes import UsageCount
 if TYPE_CHECKING:
     from penstock.gateway.accounts.keys import Caller
     from penstock.gateway.accounts.ledger import Price
-    from penstock.gateway.prepare import Prepared
+    from penstock.gateway.local.prepare import Prepared
 
 Header = tuple[bytes, bytes]
 

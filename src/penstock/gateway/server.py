@@ -22,7 +22,7 @@ from penstock.gateway.backends.local import LocalBackend
 from penstock.gateway.banner import Banner
 from penstock.gateway.http import LimitedHTTPProtocol
 from penstock.gateway.keys import ApiKeys
-from penstock.gateway.model import ServedModel
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.template_file import read_template
 from penstock.text.tokenizer import Tokenizer

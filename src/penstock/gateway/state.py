@@ -9,8 +9,8 @@ from typing import Protocol
 
 from penstock.errors import EngineUnavailableError
 from penstock.gateway.keys import ApiKeys
-from penstock.gateway.model import ServedModel
-from penstock.gateway.tokens import TokenSource
+from penstock.gateway.local.model import ServedModel
+from penstock.gateway.local.tokens import TokenSource
 from penstock.observe.metrics import Metrics
 
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from penstock.engine.vectors import Vector, check_dimensions, similarity
 from penstock.gateway.call import Call
-from penstock.gateway.model import ServedModel
-from penstock.gateway.pooled import pool
+from penstock.gateway.local.model import ServedModel
+from penstock.gateway.local.pooled import pool
 from penstock.gateway.state import Gateway
 from penstock.protocol.completion import check_prompt_ids
 from penstock.protocol.embeddings import (

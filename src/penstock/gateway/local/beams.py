@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.request import Request, TokenEvent
 from penstock.errors import QueueFullError
-from penstock.gateway.tokens import RETRY_SECONDS, EventStream, TokenSource
+from penstock.gateway.local.tokens import RETRY_SECONDS, EventStream, TokenSource
 
 
 class BeamBackend:

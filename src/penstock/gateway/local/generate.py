@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 
-from penstock.gateway.answer import Answer
-from penstock.gateway.beams import BeamBackend
 from penstock.gateway.call import Call
-from penstock.gateway.generation import Generation, Submitter
-from penstock.gateway.prepare import Prepared, prepare_chat, prepare_completion
+from penstock.gateway.local.answer import Answer
+from penstock.gateway.local.beams import BeamBackend
+from penstock.gateway.local.generation import Generation, Submitter
+from penstock.gateway.local.prepare import Prepared, prepare_chat, prepare_completion
 from penstock.gateway.serving import serving
 from penstock.gateway.state import Gateway
 from penstock.protocol.chat_shape import ChatShape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.request import TokenEvent, TokenLogprobs
-from penstock.gateway.scores import Scores
+from penstock.gateway.local.scores import Scores
 from penstock.protocol.responses import PromptLogprobs
 from penstock.protocol.shapes import Position
 

@@ -10,9 +10,9 @@ from penstock.engine.request import Request, TokenEvent
 from penstock.engine.vectors import Vector, vector
 from penstock.errors import QueueFullError
 from penstock.gateway.call import Call
+from penstock.gateway.local.tokens import RETRY_SECONDS, EventStream
 from penstock.gateway.serving import serving
 from penstock.gateway.state import Gateway
-from penstock.gateway.tokens import RETRY_SECONDS, EventStream
 from penstock.observe.metrics import Ending
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.pooled import PooledRequest

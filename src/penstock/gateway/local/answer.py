@@ -11,11 +11,11 @@ import msgspec
 from penstock.engine.request import TokenEvent
 from penstock.errors import PenstockError
 from penstock.gateway.call import Call, ClientGoneError
-from penstock.gateway.choice import SentChoice
-from penstock.gateway.generation import Generation
-from penstock.gateway.prepare import Prepared
-from penstock.gateway.prompt import BYTES_PER_SCORE, EchoedPrompt
-from penstock.gateway.scores import Scores
+from penstock.gateway.local.choice import SentChoice
+from penstock.gateway.local.generation import Generation
+from penstock.gateway.local.prepare import Prepared
+from penstock.gateway.local.prompt import BYTES_PER_SCORE, EchoedPrompt
+from penstock.gateway.local.scores import Scores
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Ending
 from penstock.protocol import sse

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from penstock.engine.beam import BeamSearchParams
 from penstock.engine.request import Request, SamplingParams
-from penstock.gateway.model import ServedModel
-from penstock.gateway.prompt import Prompt, Shown
+from penstock.gateway.local.model import ServedModel
+from penstock.gateway.local.prompt import Prompt, Shown
 from penstock.protocol.chat import parse_chat
 from penstock.protocol.completion import (
     CompletionRequest,

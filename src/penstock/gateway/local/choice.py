@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.engine.request import FinishReason as EngineReason
 from penstock.engine.request import SamplingParams, TokenEvent
 from penstock.errors import InvalidRequestError
-from penstock.gateway.prompt import BYTES_PER_SCORE, EchoedPrompt, Shown
-from penstock.gateway.scores import Scores
+from penstock.gateway.local.prompt import BYTES_PER_SCORE, EchoedPrompt, Shown
+from penstock.gateway.local.scores import Scores
 from penstock.observe.metrics import Ending, Metrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.responses import FinishReason

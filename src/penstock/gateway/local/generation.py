@@ -8,7 +8,7 @@ from collections import deque
 from typing import Protocol
 
 from penstock.engine.request import Request, TokenEvent
-from penstock.gateway.tokens import EventStream
+from penstock.gateway.local.tokens import EventStream
 
 
 class Submitter(Protocol):
