@@ -138,6 +138,9 @@ def test_a_probe_that_waited_behind_work_is_no_fault_of_a_replica_that_works() -
     assert health.state(8.1) == "healthy"
     health.probed(False, 8.1)
     assert health.state(8.1) == "healthy"
+    assert health.wants_probe(8.2), "but it is asked again soon"
+    assert health.state(12.8) == "healthy"
+    assert health.state(13.0) == "unhealthy", "nothing came through any more, and the probe is still missed"
 
 
 def test_a_replica_that_itself_says_no_is_out_however_busy() -> None:

@@ -38,6 +38,7 @@ class Health:
         self._token = NEVER
         self._probe_began: float | None = None
         self._probe_counts = False  # whether the probe under way began after the trouble did
+        self._missed = False  # a probe ran out of time while work came through, and none was answered since
         self._asked = NEVER  # when the last probe began
         self._proof = NEVER  # when a probe last succeeded
         self._doubt = False
@@ -85,6 +86,8 @@ class Health:
             self._go_out(reason, now, only_a_probe=True)
         elif self._token <= began:
             self._go_out("it did not answer a probe", now)
+        else:
+            self._missed = True  # excused as long as more comes through
 
     def fault(self, reason: str, now: float) -> None:
         """The device or the replica reports a fault: nothing counts until a new probe succeeds."""
@@ -96,7 +99,7 @@ class Health:
             self._strike(now)
         self._dead = reason
         self._out, self._only_a_probe, self._ready = None, False, False
-        self._probe_began = None
+        self._probe_began, self._missed = None, False
         self._errors.clear()
 
     def revived(self, now: float) -> None:
@@ -111,6 +114,7 @@ class Health:
     def excuse(self, seconds: float) -> None:
         """The watcher stood still for so long: that much of the silence is its own."""
         self._beat += seconds
+        self._token += seconds
         if self._probe_began is not None:
             self._probe_began += seconds
 
@@ -151,8 +155,8 @@ class Health:
         # that is gone is for its owner to start again. Only a server is asked whether it is there.
         if limits.silence is not None and (self._dead is not None or now - self._beat > limits.silence):
             return False
-        troubled = self._dead is not None or self._out is not None or not self._ready or self._doubt
-        if troubled:
+        troubled = self._dead is not None or self._out is not None or not self._ready
+        if troubled or self._doubt or self._missed:
             return now - self._asked >= limits.doubt_every
         return now - max(self._asked, self._token, self._proof) >= limits.probe_every
 
@@ -170,13 +174,15 @@ class Health:
         if limits.silence is not None and self._ready and now - self._beat > limits.silence:
             self._go_out(f"it has shown no progress for {now - self._beat:.1f} s", now)
         began = self._probe_began
-        if began is not None and now - began > limits.probe_timeout and self._token <= began:
-            self._go_out(f"it has not answered a probe for {now - began:.1f} s", now)
+        if began is not None or self._missed:
+            since = self._token if began is None or self._missed else max(began, self._token)
+            if now - since > limits.probe_timeout:
+                self._go_out(f"it has not answered a probe for {now - since:.1f} s", now)
 
     def _proven(self, now: float) -> None:
         """A probe that began after the trouble succeeded."""
         self._proof = now
-        self._doubt = False
+        self._doubt = self._missed = False
         if self._dead is None and self._out is None:
             if not self._ready:
                 self._ready, self._back = True, now
@@ -199,7 +205,7 @@ class Health:
             return
         if self._out is None and self._ready:
             self._strike(now, held=held)
-        self._out = reason
+        self._out, self._missed = reason, False
         self._only_a_probe = self._only_a_probe or only_a_probe
 
     def _strike(self, now: float, *, held: bool = False) -> None:
