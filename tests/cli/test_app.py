@@ -89,7 +89,7 @@ def test_a_mistake_in_the_environment_or_the_file_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("penstock.yaml").write_text("max_modle_len: 1\n")
-    assert "'max_modle_len'; the nearest known one is 'max_model_len'" in refused(capsys, "serve")
+    assert "is not a known key; the nearest known one is 'max_model_len'" in refused(capsys, "serve")
     Path("penstock.yaml").unlink()
     monkeypatch.setenv("PENSTOCK_PORT", "http")
     assert "PENSTOCK_PORT must be a whole number" in refused(capsys, "serve")

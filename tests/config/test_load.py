@@ -95,8 +95,9 @@ def test_auto_and_null_leave_the_decision_to_the_engine() -> None:
 
 def test_an_unknown_key_is_named_with_the_nearest_known_one() -> None:
     write("max_modle_len: 4096\n")
-    assert (
-        mistake() == "penstock.yaml: unknown key 'max_modle_len'; the nearest known one is 'max_model_len'."
+    assert mistake() == (
+        "max_modle_len in penstock.yaml, line 1, is not a known key; "
+        "the nearest known one is 'max_model_len'."
     )
 
 
@@ -107,7 +108,7 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
 
 def test_a_wrong_type_names_key_value_and_source() -> None:
     write("port: http\n")
-    assert mistake().startswith("port in penstock.yaml must be a whole number")
+    assert mistake().startswith("port in penstock.yaml, line 1, must be a whole number")
     assert "got 'http'" in mistake()
     write("")
     assert mistake(environ={"PENSTOCK_PORT": "http"}).startswith("PENSTOCK_PORT must be a whole number")
@@ -135,12 +136,19 @@ def test_absurd_numbers_are_refused_like_any_other_mistake(value: str) -> None:
 
 def test_the_same_option_under_two_names_is_an_error() -> None:
     write("max_running: 1\nmax_num_seqs: 2\n")
-    assert mistake() == "'max_running' and 'max_num_seqs' are the same option; keep one of them."
+    assert mistake() == (
+        "max_num_seqs in penstock.yaml, line 2, is the same option as 'max_running'; keep one of them."
+    )
+    message = mistake(
+        config=write("", "empty.yaml"),
+        environ={"PENSTOCK_MAX_RUNNING": "1", "PENSTOCK_MAX_NUM_SEQS": "2"},
+    )
+    assert message == "PENSTOCK_MAX_RUNNING and PENSTOCK_MAX_NUM_SEQS are the same option; keep one of them."
 
 
 def test_a_key_given_twice_is_an_error() -> None:
     write("port: 1\nport: 2\n")
-    assert mistake() == "penstock.yaml gives 'port' twice; keep one of them."
+    assert mistake() == "port in penstock.yaml, line 2, is given twice; keep one of them."
 
 
 @pytest.mark.parametrize(

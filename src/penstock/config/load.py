@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.config.catalogue import Option
+from penstock.config.backends import named, read_backend
+from penstock.config.catalogue import Option, options_of
+from penstock.config.checks import check_engines, check_sections
+from penstock.config.problems import Mistakes, Problem, Problems, nearest
+from penstock.config.read import Reader
+from penstock.config.sections import BackendConfig, GatewayConfig
 from penstock.config.settings import Settings, options
+from penstock.config.tree import Document
 from penstock.errors import ConfigError
 
 FILE_NAME = "penstock.yaml"
@@ -24,41 +31,66 @@ _SERVICE_LINK = re.compile(
 _SERVICE_PORT = re.compile(r"(tcp|udp|sctp)://")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """A configuration and all that is wrong with it: `settings` is None where anything is."""
+
+    file: Path | None
+    settings: Settings | None
+    problems: tuple[Problem, ...]
+
+
 def load_settings(
     flags: Mapping[str, tuple[str, object]] | None = None,
     *,
     config: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Flags over environment over file over defaults.
+    """Flags over environment over file over defaults. Raises ConfigError.
 
     `flags` gives for each setting the flag that was used and its value; None means "not given".
     """
+    examined = examine(flags, config=config, environ=environ)
+    if examined.settings is None:
+        raise Mistakes(examined.problems)
+    return examined.settings
+
+
+def examine(
+    flags: Mapping[str, tuple[str, object]] | None = None,
+    *,
+    config: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Examined:
+    """What `load_settings` reads, with every mistake. Raises ConfigError if there is no reading the file."""
     environ = os.environ if environ is None else environ
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    path = find_file(config, environ)
+    document = Document() if path is None else _read(path, environ)
+    problems = Problems(str(path) if path else None, document.lines)
+    for place, predicate in document.complaints:
+        problems.add(place, predicate)
+    values, gateway = _from_file(document, problems)
+    origins = {name: f"{name} in {path}" for name in values}
 
     def take(option: Option, value: object, origin: str) -> None:
-        values[option.name] = _parsed(option, value, origin)
-        origins[option.name] = origin
+        if option.name == "model":  # whoever names a model on the spot means that one
+            values["gateway"] = dataclasses.replace(gateway, models=())
+        try:
+            values[option.name] = _parsed(option, value, origin)
+            origins[option.name] = origin
+        except ConfigError as error:
+            problems.say(str(error))
 
     catalogue = options()
-    path = find_file(config, environ)
-    if path is not None:
-        for option, value, key in _resolved(_read(path).items(), catalogue, f"{path}: unknown key"):
-            take(option, value, f"{key} in {path}")
-    variables = [(name[len(PREFIX) :].lower(), text) for name, text in environ.items() if _ours(name, text)]
-    for option, value, key in _resolved(
-        variables, catalogue, "The environment sets an unknown variable", PREFIX
-    ):
-        take(option, value, PREFIX + key.upper())
+    for option, text, variable in _variables(environ, catalogue, problems):
+        take(option, text, variable)
     for name, (flag, value) in (flags or {}).items():
         if value is not None:
             take(catalogue[name], value, flag)
-    try:
-        return Settings(**values)
-    except ConfigError as error:
-        raise ConfigError(_with_origin(str(error), origins)) from None
+    settings = _settings({"gateway": gateway, **values}, origins, problems)
+    check_engines(settings or Settings(gateway=gateway), problems)
+    found = tuple(sorted(problems.found, key=lambda problem: problem.line or 0))
+    return Examined(file=path, settings=None if found else settings, problems=found)
 
 
 def find_file(config: str | Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -85,35 +117,61 @@ def sort_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     return known, [name for name in ours if name not in spelled]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    import yaml
+def _read(path: Path, environ: Mapping[str, str]) -> Document:
+    from penstock.config.document import read_document  # YAML: not needed without a file
 
-    class Loader(yaml.SafeLoader):
-        """Refuses a key given twice, of which YAML would silently keep the last."""
+    return read_document(path, environ)
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise ConfigError(f"{path} gives {key!r} twice; keep one of them.")
-            return super().construct_mapping(node, deep)
 
+def _from_file(document: Document, problems: Problems) -> tuple[dict[str, Any], GatewayConfig]:
+    """The flat options and the sections of a file."""
+    reader = Reader(problems, {BackendConfig: read_backend})
+    sections, flat = options_of(GatewayConfig), options()
+    values = reader.options({**flat, **sections}, reader.entries(document.root, ""), "")
+    parts = {name: values.pop(name) for name in sections if name in values}
+    gateway = GatewayConfig(**parts)
+    models = tuple(dataclasses.replace(model, backends=named(model.backends)) for model in gateway.models)
+    gateway = dataclasses.replace(gateway, models=models)
+    check_sections(gateway, problems)
+    for name in ("model", "served_model_names"):
+        if name in values and models:
+            problems.add(name, "stands beside a section 'models', which says what is served; move it there")
+    return values, gateway
+
+
+def _variables(
+    environ: Mapping[str, str], catalogue: Mapping[str, Option], problems: Problems
+) -> Iterator[tuple[Option, str, str]]:
+    """Our variables that are set: option, value and the name that was used."""
+    spellings = {name: each for each in catalogue.values() for name in (each.name, *each.aliases)}
+    used: dict[str, str] = {}
+    for variable, value in environ.items():
+        if not _ours(variable, value):
+            continue
+        key = variable[len(PREFIX) :].lower()
+        found = spellings.get(key)
+        if found is None:
+            guess = PREFIX + nearest(key, spellings).upper()
+            problems.say(
+                f"The environment sets an unknown variable {variable!r}; the nearest known one is {guess!r}."
+            )
+        elif found.name in used:
+            problems.say(f"{used[found.name]} and {variable} are the same option; keep one of them.")
+        else:
+            used[found.name] = variable
+            yield found, value, variable
+
+
+def _settings(values: Mapping[str, Any], origins: Mapping[str, str], problems: Problems) -> Settings | None:
     try:
-        text = path.read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path} cannot be read: {reason}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it cannot be parsed"
-        raise ConfigError(f"{path} is not valid YAML{place}: {problem}.") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, got a {type(content).__name__}.")
-    return content
+        return Settings(**values)
+    except ConfigError as error:
+        name, _, predicate = str(error).rstrip(".").partition(" ")
+        if problems.line_of(name) and origins.get(name, "").startswith(f"{name} in "):
+            problems.add(name, predicate)
+        else:
+            problems.say(_with_origin(str(error), origins))
+        return None
 
 
 def _ours(name: str, value: str) -> bool:
@@ -125,27 +183,6 @@ def _ours(name: str, value: str) -> bool:
     return not (name.endswith("_PORT") and _SERVICE_PORT.match(value))
 
 
-def _resolved(
-    given: Iterable[tuple[Any, Any]], catalogue: Mapping[str, Option], unknown: str, prefix: str = ""
-) -> list[tuple[Option, Any, str]]:
-    """Find each key's option, whichever of its names was used."""
-    by_name = {name: option for option in catalogue.values() for name in (option.name, *option.aliases)}
-    found: dict[str, tuple[Option, Any, str]] = {}
-    for raw, value in given:
-        key = str(raw).replace("-", "_")
-        option = by_name.get(key)
-        if option is None:
-            shown = prefix + key.upper() if prefix else str(raw)
-            nearest = difflib.get_close_matches(key, by_name, n=1, cutoff=0.0)[0]
-            nearest = prefix + nearest.upper() if prefix else nearest
-            raise ConfigError(f"{unknown} {shown!r}; the nearest known one is {nearest!r}.")
-        if option.name in found:
-            first = found[option.name][2]
-            raise ConfigError(f"{first!r} and {key!r} are the same option; keep one of them.")
-        found[option.name] = (option, value, key)
-    return list(found.values())
-
-
 def _parsed(option: Option, value: object, origin: str) -> Any:
     if option.optional and (value is None or value == "auto"):
         return None
@@ -153,8 +190,8 @@ def _parsed(option: Option, value: object, origin: str) -> Any:
         return option.kind.parse(value)
     except (ValueError, OverflowError):
         # A key mistyped as a number is still somebody's key.
-        got = f"a {type(value).__name__}" if option.secret else repr(value)
-        raise ConfigError(f"{origin} must be {option.kind.expects}, got {got}.") from None
+        got = "and is not" if option.secret else f"got {value!r}"
+        raise ConfigError(f"{origin} must be {option.kind.expects}, {got}.") from None
 
 
 def _with_origin(message: str, origins: Mapping[str, str]) -> str:

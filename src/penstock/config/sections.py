@@ -95,7 +95,7 @@ class BackendConfig:
     engine: str | None = option(
         None, TEXT, "For an engine: the model, as `model` above names one. Engine options go beside it."
     )
-    replicas: int = option(1, COUNT, "How many engines, or how much of a server's weight in balancing.")
+    replicas: int = option(1, COUNT, "How many engines to start.")
     url: str | None = option(None, URL, "Where the server is, http or https.")
     discover: DiscoverConfig | None = option(
         None, Section(DiscoverConfig, "one"), "Where its servers are found, in place of `url`."
@@ -175,7 +175,7 @@ class RetryConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConfig:
     silence: float = option(
-        5.0, SECONDS_ABOVE_0, "A replica that has work and shows no progress for this long is unhealthy."
+        8.0, SECONDS_ABOVE_0, "A replica that has work and shows no progress for this long is unhealthy."
     )
     probe_every: float = option(10.0, SECONDS_ABOVE_0, "How often an idle or doubtful replica is probed.")
     probe_timeout: float = option(5.0, SECONDS_ABOVE_0, "How long a probe may take.")

@@ -34,7 +34,11 @@ class Kind:
 
 
 class UnfitError(ValueError):
-    """A value that is refused for a reason of its own: `str()` completes "url ..."."""
+    """A value that is refused for a reason of its own: `str()` completes "url ..."; `quote` it or not."""
+
+    def __init__(self, predicate: str, *, quote: bool = True) -> None:
+        super().__init__(predicate)
+        self.quote = quote
 
 
 def parse_text(value: object) -> str:
@@ -132,20 +136,20 @@ def parse_url(value: object) -> str:
     """An http address, without the slash at its end. Whoever puts a secret into one is not quoted."""
     text = parse_text(value)
     if "@" in text.partition("://")[2].partition("/")[0]:
-        raise UnfitError("holds a name or password; give the key as api_key instead")
+        raise UnfitError("holds a name or password; give the key as api_key instead", quote=False)
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise UnfitError(f"is not an address, got {text!r}") from None
+        raise UnfitError("is not an address") from None
     if "://" not in text:
-        raise UnfitError(f"has no scheme; write http:// or https:// before {text!r}")
+        raise UnfitError("has no scheme; write http:// or https:// before it")
     if parts.scheme not in ("http", "https"):
-        raise UnfitError(f"must be http or https, got {text!r}")
+        raise UnfitError("must be http or https")
     if not parts.hostname or port == 0 or any(character.isspace() for character in text):
-        raise UnfitError(f"is not an address, got {text!r}")
+        raise UnfitError("is not an address")
     if parts.query or parts.fragment:
-        raise UnfitError("must end before the '?' or '#'; what is asked is added to it")
+        raise UnfitError("must end before the '?' or '#'; what is asked is added to it", quote=False)
     return text.rstrip("/")
 
 
@@ -157,8 +161,8 @@ def one_of(choices: Sequence[str]) -> Kind:
         if word in choices:
             return word
         nearest = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-        hint = f"; the nearest is {nearest[0]!r}" if nearest else ""
-        raise UnfitError(f"must be one of {', '.join(choices)}, got {value!r}{hint}")
+        hint = f" (the nearest is {nearest[0]!r})" if nearest else ""
+        raise UnfitError(f"must be one of {', '.join(choices)}{hint}")
 
     return Kind(parse, f"one of {', '.join(choices)}", "WORD")
 
