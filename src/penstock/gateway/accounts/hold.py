@@ -1,0 +1,82 @@
+"""What a request may use, held for it from its admission until it is settled."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.gateway.accounts.limits import UNIT, Limits
+from penstock.gateway.accounts.price import Price
+
+Header = tuple[bytes, bytes]
+
+
+class Hold:
+    """One request's. Settled exactly once: what is dropped unsettled puts itself on the list of the lost."""
+
+    __slots__ = (
+        "_lost",
+        "alone",
+        "at",
+        "cost",
+        "day",
+        "debts",
+        "limits",
+        "model",
+        "price",
+        "settled",
+        "tenant",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        tenant: str,
+        model: str,
+        price: Price,
+        limits: Limits,
+        tokens: int,
+        cost: int,
+        at: int,
+        lost: deque[Hold],
+    ) -> None:
+        self.tenant = tenant
+        self.model = model
+        self.price = price
+        self.limits = limits
+        self.tokens = tokens  # prompt and the longest answer
+        self.cost = cost  # picodollars, at most
+        self.at = at  # microseconds, monotonic
+        self.day = ""  # YYYY-MM-DD; what is used is billed to the day it was admitted on
+        self.debts = (0, 0)  # of requests and tokens, once this one was admitted
+        self.alone = False  # admitted by this worker's own part of the limits
+        self.settled = True  # until it is granted there is nothing to settle
+        self._lost = lost
+
+    def __del__(self) -> None:
+        if not self.settled:
+            self._lost.append(self)
+
+    def headers(self) -> list[Header]:
+        """Where the tenant stands, in OpenAI's headers; only for limits there are."""
+        fields: list[Header] = []
+        for name, limit, debt in (
+            (b"requests", self.limits.requests, self.debts[0]),
+            (b"tokens", self.limits.tokens, self.debts[1]),
+        ):
+            if limit:
+                remaining = max(0, limit - -(-debt // UNIT))
+                fields += [
+                    (b"x-ratelimit-limit-" + name, b"%d" % limit),
+                    (b"x-ratelimit-remaining-" + name, b"%d" % remaining),
+                    (b"x-ratelimit-reset-" + name, _duration(debt // limit)),
+                ]
+        return fields
+
+
+def _duration(microseconds: int) -> bytes:
+    """As OpenAI writes them: 17ms, 8.64s, 6m0s."""
+    milliseconds = -(-microseconds // 1000)
+    if milliseconds < 1000:
+        return b"%dms" % milliseconds
+    minutes, seconds = divmod(milliseconds / 1000, 60)
+    return b"%dm%gs" % (minutes, round(seconds, 3)) if minutes else b"%gs" % round(seconds, 3)

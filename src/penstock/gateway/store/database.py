@@ -1,0 +1,134 @@
+"""Penstock's SQLite files: opened privately, brought up to date, and every failure put into a sentence."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import PenstockError
+from penstock.gateway.store.schema import MIGRATIONS
+from penstock.hub import home
+from penstock.hub.lock import locked
+
+FILE_NAME: Final = "penstock.db"
+LOCK_NAME: Final = "penstock.lock"  # held while files are made and brought up to date
+BUSY_SECONDS: Final = 0.25  # a server waits no longer for another process
+_ELSEWHERE: Final = "or name another folder with --state-dir"
+
+
+class StoreError(PenstockError):
+    """Keys, ledger or shared limits cannot be read or written."""
+
+
+# SQLite's primary result code: what it means to whoever runs the server.
+_SENTENCES: Final[dict[int, str]] = {
+    code: sentence
+    for codes, sentence in (
+        (
+            (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
+            f"{{path}} cannot be written; make it and its folder writable, {_ELSEWHERE}.",
+        ),
+        ((sqlite3.SQLITE_FULL,), f"The disk is full: {{path}} cannot grow; free some space, {_ELSEWHERE}."),
+        (
+            (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+            f"{{path}} is damaged or not a database of Penstock's; put a backup in its place, {_ELSEWHERE}.",
+        ),
+        (
+            (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED),
+            "{path} is being written by another process for too long; try again.",
+        ),
+    )
+    for code in codes
+}
+_OTHERWISE: Final = f"{{path}} cannot be read or written ({{error}}); look at its disk, {_ELSEWHERE}."
+
+
+def state_folder(state_dir: str | None) -> Path:
+    """Where the state lives: the folder that was named, else `state` under Penstock's home."""
+    return Path(state_dir).expanduser().absolute() if state_dir else home() / "state"
+
+
+@contextmanager
+def failures_as_sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(sentence(path, error)) from error
+
+
+def sentence(path: Path, error: sqlite3.Error) -> str:
+    # Errors of the sqlite3 module itself (a closed connection) have no code.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return _SENTENCES.get(code, _OTHERWISE).format(path=path, error=error)
+
+
+def make_private(path: Path) -> None:
+    """The file, readable by its owner alone; SQLite gives the files beside it the same permissions."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({error.strerror}); make it and its folder writable, {_ELSEWHERE}."
+        ) from None
+
+
+class Database:
+    """One connection to the file of keys and ledger. Not for two threads at once, nor across a fork."""
+
+    def __init__(self, folder: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = folder / FILE_NAME
+        make_private(folder / LOCK_NAME)
+        make_private(self.path)
+        with failures_as_sentences(self.path):
+            self.connection = sqlite3.connect(
+                self.path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # Two processes that open a new file at once would trip over each other's first steps.
+                with locked(folder / LOCK_NAME, lambda: None):
+                    self._prepare()
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def _prepare(self) -> None:
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = NORMAL")
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"{self.path} was written by a newer Penstock (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}); run that one, {_ELSEWHERE}."
+            )
+        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+            with self.write() as connection:
+                for statement in statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it or nothing."""
+        with failures_as_sentences(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                # A full disk has rolled back by itself.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        with failures_as_sentences(self.path):
+            yield self.connection
+
+    def close(self) -> None:
+        self.connection.close()
