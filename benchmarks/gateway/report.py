@@ -1,0 +1,79 @@
+"""A run as a table and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .figures import FIGURES, Figure, Results
+
+
+def table(results: dict[str, Results], missing: dict[str, str], title: str) -> Table:
+    """One row for each figure; gateways side by side. `missing` are those that did not start, and why."""
+    shown = Table(title=title, title_justify="left", header_style="bold", caption_justify="left")
+    shown.add_column("figure")
+    shown.add_column("bar", justify="right")
+    for name in results:
+        shown.add_column(name, justify="right")
+    if "litellm" in results and "penstock" in results:
+        shown.add_column("litellm / penstock", justify="right")
+    for figure in FIGURES.values():
+        if any(figure.name in each.values for each in results.values()):
+            shown.add_row(*_row(figure, results))
+    if missing:
+        shown.caption = "\n".join(f"{name} was not measured: {reason}" for name, reason in missing.items())
+    return shown
+
+
+def _row(figure: Figure, results: dict[str, Results]) -> list[str]:
+    sign = ">=" if figure.better == "more" else "<="
+    cells = [f"{figure.title} ({figure.unit})", f"{sign} {figure.shown(figure.bar)}" if figure.bar else ""]
+    medians: dict[str, float] = {}
+    for name, result in results.items():
+        summary = result.summary(figure.name)
+        if summary is None:
+            cells.append("-")
+            continue
+        medians[name] = summary["median"]
+        text = figure.shown(summary["median"])
+        if summary["min"] != summary["max"]:
+            text += f" ({figure.shown(summary['min'])} to {figure.shown(summary['max'])})"
+        if name == "penstock" and (met := figure.meets(summary["median"])) is not None:
+            text = f"[{'green' if met else 'red'}]{text}[/]"
+        cells.append(text)
+    if "litellm" in results and "penstock" in results:
+        both = len({"litellm", "penstock"} & medians.keys()) == 2 and medians["penstock"] > 0
+        cells.append(f"{medians['litellm'] / medians['penstock']:.3g}" if both else "")
+    return cells
+
+
+def as_json(results: dict[str, Results], missing: dict[str, str], about: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **about,
+        "figures": {
+            figure.name: {
+                "title": figure.title,
+                "unit": figure.unit,
+                "bar": figure.bar,
+                "moonshot": figure.moonshot,
+                "better": figure.better,
+                "measured": {
+                    name: {**summary, "repeats": result.values[figure.name]}
+                    for name, result in results.items()
+                    if (summary := result.summary(figure.name))
+                },
+            }
+            for figure in FIGURES.values()
+        },
+        "problems": {name: result.problems for name, result in results.items() if result.problems},
+        "not_measured": missing,
+        "phases": {name: result.raw for name, result in results.items()},
+    }
+
+
+def show_problems(console: Console, results: dict[str, Results]) -> None:
+    for name, result in results.items():
+        for problem in dict.fromkeys(result.problems):
+            console.print(f"{name}: {problem}", style="yellow", markup=False)
