@@ -74,15 +74,13 @@ class Accounts:
         if self._lost:
             self._settle_lost(now)
         limits = self._limits_of(caller.tenant, tenant)
-        price = price or FREE
-        prompt, output = _tokens(prompt_tokens), _tokens(output_tokens)
         hold = Hold(
             caller.tenant,
             model,
-            price,
+            price or FREE,
             limits,
-            prompt + output,
-            price.most(prompt, output),
+            _tokens(prompt_tokens),
+            _tokens(output_tokens),
             microseconds(now),
             self._lost,
         )

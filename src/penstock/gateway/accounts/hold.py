@@ -22,10 +22,11 @@ class Hold:
         "debts",
         "limits",
         "model",
+        "output",
         "price",
+        "prompt",
         "settled",
         "tenant",
-        "tokens",
     )
 
     def __init__(
@@ -34,8 +35,8 @@ class Hold:
         model: str,
         price: Price,
         limits: Limits,
-        tokens: int,
-        cost: int,
+        prompt: int,
+        output: int,
         at: int,
         lost: deque[Hold],
     ) -> None:
@@ -43,8 +44,9 @@ class Hold:
         self.model = model
         self.price = price
         self.limits = limits
-        self.tokens = tokens  # prompt and the longest answer
-        self.cost = cost  # picodollars, at most
+        self.prompt = prompt  # tokens
+        self.output = output  # tokens, at most
+        self.cost = price.most(prompt, output)  # picodollars, at most
         self.at = at  # microseconds, monotonic
         self.day = ""  # YYYY-MM-DD; what is used is billed to the day it was admitted on
         self.debts = (0, 0)  # of requests and tokens, once this one was admitted
@@ -55,6 +57,10 @@ class Hold:
     def __del__(self) -> None:
         if not self.settled:
             self._lost.append(self)
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.output
 
     def headers(self) -> list[Header]:
         """Where the tenant stands, in OpenAI's headers; only for limits there are."""

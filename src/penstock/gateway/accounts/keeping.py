@@ -14,7 +14,9 @@ from penstock.gateway.accounts.limits import (
     Standing,
     correct_tokens,
     drain,
+    hold_cost,
     lasted,
+    over_budget,
     refusal,
     release,
     take,
@@ -28,6 +30,9 @@ class Keeper(Protocol):
 
     def reserve(self, hold: Hold) -> Refusal | None:
         """Admit a request, or say why not."""
+
+    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
+        """Hold another cost for a request under way, or say why not."""
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         """It is over, and took so many tokens and picodollars; `limits` are its tenant's present ones."""
@@ -65,6 +70,18 @@ def _turn_page(standing: Standing, limits: Limits, tenant: str, month: str, spen
                 share.held = 0  # those under way are the last month's expense
         standing.month = month
         standing.spent = before
+
+
+def reprice(standing: Standing, hold: Hold, worker: str, cost: int, calendar: Calendar) -> Refusal | None:
+    if hold.limits.budget is not None and standing.month in ("", hold.day[:7]):
+        more = cost - hold.cost
+        if standing.month:
+            why = over_budget(standing, hold.limits, cost, more, calendar.month_left)
+            if why is not None:
+                return why
+        hold_cost(standing, worker, more)
+    hold.cost = cost
+    return None
 
 
 def end(standing: Standing, hold: Hold, worker: str, limits: Limits, tokens: int, cost: int, at: int) -> None:

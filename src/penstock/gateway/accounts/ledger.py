@@ -10,12 +10,9 @@ import logging
 import threading
 from typing import Final
 
-from penstock.gateway.accounts.price import Price
 from penstock.gateway.store import StoreError, Tally, UsageTable
 from penstock.gateway.store.usage import Account
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
-
-__all__ = ["Ledger", "Price"]
 
 logger = logging.getLogger("penstock.gateway")
 

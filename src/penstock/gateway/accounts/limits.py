@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.config import TenantConfig
 from penstock.errors import ConfigError
 from penstock.gateway.accounts import price
+
+if TYPE_CHECKING:
+    from penstock.config import TenantConfig
 
 UNIT: Final = 60_000_000  # microseconds in a minute
 SECOND: Final = 1_000_000
@@ -130,10 +132,8 @@ def refusal(
     standing: Standing, limits: Limits, tokens: int, cost: int, month_left: Callable[[], int]
 ) -> Refusal | None:
     """The reason against a request of so many tokens and picodollars, the most lasting one first."""
-    if limits.budget is not None and cost:
-        free = limits.budget - standing.spent - standing.held
-        if cost > free:
-            return _over_budget(standing, limits.budget, cost, month_left)
+    if (why := over_budget(standing, limits, cost, cost, month_left)) is not None:
+        return why
     if limits.tokens is not None and standing.tokens + tokens * UNIT > limits.tokens * UNIT:
         return _over_tokens(standing, limits.tokens, tokens)
     if limits.requests is not None and standing.requests + UNIT > limits.requests * UNIT:
@@ -145,7 +145,16 @@ def refusal(
     return None
 
 
-def _over_budget(standing: Standing, budget: int, cost: int, month_left: Callable[[], int]) -> Refusal:
+def over_budget(
+    standing: Standing, limits: Limits, cost: int, more: int, month_left: Callable[[], int]
+) -> Refusal | None:
+    """The reason against holding `more` picodollars for a request that may then cost `cost`.
+
+    What costs nothing more is never refused, whatever has been spent.
+    """
+    budget = limits.budget
+    if budget is None or more <= 0 or more <= budget - standing.spent - standing.held:
+        return None
     about = f"The budget is {price.shown(budget)} a month, {price.shown(standing.spent)} of it spent"
     if cost > budget:
         return Refusal(QUOTA, f"{about}, and this request may cost {price.shown(cost)}", None)
@@ -185,6 +194,13 @@ def correct_tokens(standing: Standing, limits: Limits, tokens: int) -> None:
     """So many tokens more, or fewer, than was thought."""
     if limits.tokens is not None:
         standing.tokens = max(0, standing.tokens + tokens * UNIT)
+
+
+def hold_cost(standing: Standing, worker: str, more: int) -> None:
+    """A request under way may cost so many picodollars more, or fewer, than was held for it."""
+    share = standing.shares.get(worker)
+    if share is not None:
+        share.held = max(0, share.held + more)
 
 
 def release(standing: Standing, worker: str, running: int, held: int) -> None:

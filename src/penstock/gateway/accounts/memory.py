@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.gateway.accounts.calendar import Calendar
 from penstock.gateway.accounts.hold import Hold
-from penstock.gateway.accounts.keeping import Spent, admit, end
+from penstock.gateway.accounts.keeping import Spent, admit, end, reprice
 from penstock.gateway.accounts.limits import Limits, Refusal, Standing
 
 _HERE = ""  # the one worker there is
@@ -21,6 +21,9 @@ class MemoryKeeper:
         if standing is None:
             standing = self._standings[hold.tenant] = Standing(at=hold.at)
         return admit(standing, hold, _HERE, self._calendar, self._spent)
+
+    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
+        return reprice(self._standings[hold.tenant], hold, _HERE, cost, self._calendar)
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         standing = self._standings.get(hold.tenant)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.config import PriceConfig
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.config import PriceConfig
 
 DOLLAR: Final = 10**12  # picodollars
 _PER_TOKEN: Final = Decimal(10**6)  # picodollars a token, for one dollar a million tokens
@@ -73,6 +75,5 @@ def _picodollars(value: float, name: str, scale: Decimal) -> int:
 
 def shown(picodollars: int) -> str:
     """As people write it: `$0.25`, `$0.000012`."""
-    text = f"{Decimal(picodollars) / DOLLAR:,f}"
-    whole, _, cents = text.partition(".")
-    return f"${whole}.{cents.rstrip('0'):0<2}"
+    whole, rest = divmod(picodollars, DOLLAR)
+    return f"${whole:,}.{f'{rest:012d}'.rstrip('0'):0<2}"

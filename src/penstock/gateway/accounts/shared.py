@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.gateway.accounts.calendar import Calendar
 from penstock.gateway.accounts.hold import Hold
-from penstock.gateway.accounts.keeping import Spent, admit, end
+from penstock.gateway.accounts.keeping import Spent, admit, end, reprice
 from penstock.gateway.accounts.limits import (
     SECOND,
     Limits,
@@ -71,6 +71,19 @@ class SharedKeeper:
         hold.alone = True
         hold.limits = self._own_part(hold.tenant, hold.limits)
         return self._alone.reserve(hold)
+
+    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
+        if hold.alone:
+            return self._alone.reprice(hold, cost, at)
+        if at >= self._rest_until:
+            try:
+                return self._change(
+                    hold.tenant,
+                    lambda standing: reprice(standing, hold, self._me, cost, self._calendar),
+                )
+            except StoreError as error:
+                self._rest(at, error)
+        return None  # what was held before stays held; what is used is billed all the same
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         if hold.alone:
