@@ -50,7 +50,8 @@ class ClassQueue:
         self._flows: dict[str, Flow] = {}
         self._heap: list[tuple[float, int, Flow]] = []
         self._serial = 0
-        self._virtual = 0.0  # the latest start of a ticket that was taken
+        self._virtual = 0.0  # where the order has come to: the start of the last ticket taken
+        self._latest = 0.0  # the furthest that any tenant was charged
         self._sweep_at = IDLE_FLOWS
 
     def __len__(self) -> int:
@@ -93,6 +94,7 @@ class ClassQueue:
         if not self.tickets:
             self._heap.clear()
             self.cost = 0.0
+            self._virtual = self._latest  # nobody waits, so nobody owes anybody a turn: all begin even
         return True
 
     def pop(self) -> Ticket:
@@ -101,6 +103,7 @@ class ClassQueue:
         ticket = next(iter(flow.tickets.values()))
         self._virtual = max(self._virtual, flow.start)
         flow.start += ticket.cost / flow.weight
+        self._latest = max(self._latest, flow.start)
         self.remove(ticket)
         if flow.tickets:
             self._push(flow)
