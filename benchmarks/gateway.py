@@ -203,7 +203,7 @@ def interrupted(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     options = options_of(arguments)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
     signal.signal(signal.SIGTERM, interrupted)
     running: list[Process] = []
     with tempfile.TemporaryDirectory(prefix="penstock-benchmark-") as scratch:

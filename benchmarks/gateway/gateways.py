@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from penstock import __version__
 
 from .environments import environment, version
 from .processes import Cores, Process
@@ -100,12 +103,10 @@ def penstock(setting: Setting) -> Launch:
     }
     path = setting.folder / "penstock.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
-    from penstock import __version__
-
     return Launch(
         command=[sys.executable, "-m", "penstock", "serve", "--config", str(path)],
         port=port,
-        key="",
+        key=create_key(path, "benchmark"),
         version=__version__,
         env={"NO_COLOR": "1"},
     )
@@ -140,6 +141,15 @@ def litellm(setting: Setting) -> Launch:
     )
 
 
+def create_key(config: Path, tenant: str) -> str:
+    """A key of a tenant, made as a user would."""
+    command = [sys.executable, "-m", "penstock", "keys", "create", "benchmark", "--tenant", tenant]
+    done = subprocess.run([*command, "--config", str(config)], capture_output=True, text=True)
+    if done.returncode:
+        raise NotStartedError(f"no key could be made: {done.stderr.strip()[-500:]}")
+    return done.stdout.strip()
+
+
 GATEWAYS: dict[str, Callable[[Setting], Launch]] = {"penstock": penstock, "litellm": litellm}
 
 
@@ -147,7 +157,9 @@ def start(name: str, setting: Setting, cores: Cores, started: Callable[[Process]
     """Start a gateway and wait for its first answer. `started` gets the process as soon as there is one."""
     launch = GATEWAYS[name](setting)
     began = time.monotonic()
-    process = Process(launch.command, core=cores.gateway, log=setting.folder / f"{name}.log", env=launch.env)
+    process = Process(
+        launch.command, cores={cores.gateway}, log=setting.folder / f"{name}.log", env=launch.env
+    )
     started(process)
     gateway = Gateway(name, launch, process, 0.0)
     seen = "nothing"

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Process:
         self,
         command: Sequence[str],
         *,
-        core: int,
+        cores: Collection[int],
         log: Path,
         env: dict[str, str] | None = None,
         pipes: bool = False,
@@ -57,7 +57,7 @@ class Process:
                 stderr=output,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )
 
     def tree(self) -> list[int]:
@@ -121,7 +121,7 @@ class Mock:
 
     def __init__(self, core: int, folder: Path) -> None:
         command = [sys.executable, str(HERE / "mock.py"), "--listen", "2"]
-        self.process = Process(command, core=core, log=folder / "mock.log", pipes=True)
+        self.process = Process(command, cores={core}, log=folder / "mock.log", pipes=True)
         said = _line(self.process)
         self.host: str = said["host"]
         self.ports: list[int] = said["ports"]
@@ -143,7 +143,7 @@ class Load:
 
     def __init__(self, core: int, folder: Path) -> None:
         command = [sys.executable, str(HERE / "load.py")]
-        self.process = Process(command, core=core, log=folder / "load.log", pipes=True)
+        self.process = Process(command, cores={core}, log=folder / "load.log", pipes=True)
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         assert self.process.popen.stdin is not None

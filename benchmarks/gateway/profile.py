@@ -42,27 +42,10 @@ def _sampled(
     py_spy: Path, gateway: Gateway, folder: Path, work: Callable[[], None]
 ) -> Counter[tuple[str, ...]]:
     output = folder / "stacks.txt"
-    command = [
-        *(
-            str(py_spy),
-            "record",
-            "--pid",
-            str(gateway.process.popen.pid),
-            "--subprocesses",
-            "--format",
-            "raw",
-        ),
-        *(
-            "--rate",
-            str(RATE),
-            "--output",
-            str(output),
-            "--duration",
-            "3600",
-            "--nolineno",
-            "--full-filenames",
-        ),
-    ]
+    # Only who holds the interpreter's lock is sampled: waiting threads would fill the table.
+    asked = f"--subprocesses --gil --nolineno --full-filenames --format raw --rate {RATE} --duration 3600"
+    target = ["--pid", str(gateway.process.popen.pid), "--output", str(output)]
+    command = [str(py_spy), "record", *asked.split(), *target]
     sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         time.sleep(1.0)

@@ -123,7 +123,7 @@ def test_an_unstreamed_answer_has_text_and_usage(upstream: Mock) -> None:
 def test_the_processor_time_of_children_is_counted(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\n"
     parent = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {burn!r}]); time.sleep(60)"
-    process = Process([sys.executable, "-c", parent], core=CORE, log=tmp_path / "log")
+    process = Process([sys.executable, "-c", parent], cores={CORE}, log=tmp_path / "log")
     try:
         deadline = time.monotonic() + 60
         while process.cpu_seconds() < 0.3:
