@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, chat, complete, doctor, keys, pull, serve, usage
+from penstock.cli import bench, chat, complete, config, doctor, keys, pull, serve, usage
 from penstock.errors import ConfigError, InvalidRequestError, ModelError, PenstockError
 
 USER_MISTAKES = (ConfigError, ModelError, InvalidRequestError)
@@ -51,6 +51,7 @@ app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.command(epilog=usage.EPILOG)(usage.usage)
 app.add_typer(keys.app, name="keys")
 app.add_typer(bench.app, name="bench")
+app.add_typer(config.app, name="config")
 
 
 @app.command()

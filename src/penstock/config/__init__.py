@@ -6,7 +6,8 @@ option names (`engine.config`), never the engine, the network or a terminal.
 """
 
 from penstock.config.catalogue import Option
-from penstock.config.load import load_settings
+from penstock.config.changes import Changes, changes, needs_restart
+from penstock.config.load import Examined, examine, load_settings
 from penstock.config.models import engine_settings, models_of
 from penstock.config.sections import (
     BackendConfig,
@@ -25,7 +26,9 @@ from penstock.config.settings import Settings, options, options_table
 
 __all__ = [
     "BackendConfig",
+    "Changes",
     "DiscoverConfig",
+    "Examined",
     "GatewayConfig",
     "HealthConfig",
     "ModelConfig",
@@ -37,9 +40,12 @@ __all__ = [
     "SloConfig",
     "TenantConfig",
     "TimeoutConfig",
+    "changes",
     "engine_settings",
+    "examine",
     "load_settings",
     "models_of",
+    "needs_restart",
     "options",
     "options_table",
 ]

@@ -15,7 +15,7 @@ from penstock.config.settings import Settings
 from penstock.config.tree import Node
 
 # Providers: one address that everybody uses, and a key without which nothing is answered.
-HOSTED = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+HOSTED = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
 _SERVERS = tuple(kind for kind in BACKEND_KINDS if kind != "engine")
 _FOR_SERVERS = ("url", "discover", "model", "api_key", "headers", "vision", "priority", "timeouts", "options")
 _FOR_ENGINES = ("engine", "replicas")
@@ -57,6 +57,8 @@ def read_backend(reader: Reader, node: Node, place: str) -> BackendConfig:
         return BackendConfig(**values, engine_options=options)
     if kind in HOSTED and values.get("url") is None:
         values["url"] = HOSTED[kind]
+    if values.get("url") is not None:  # written as base URLs of clients are, it means the same server
+        values["url"] = values["url"].removesuffix("/v1")
     backend = BackendConfig(**values)
     _check_server(backend, written, place, problems)
     return backend

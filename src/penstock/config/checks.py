@@ -15,6 +15,7 @@ from penstock.errors import ConfigError
 RESERVED_NAMES = frozenset({"auto"})  # asks for the model to be chosen
 MAX_NAME = 128
 _NAME = re.compile(r"[^\s\x00-\x20\x7f]+")
+_VERSION = re.compile(r"/v\d[^/]*(/|$)")
 SMALLEST_PRICE = 1e-6  # USD for 1M tokens: a millionth of a millionth of a dollar for one
 
 
@@ -57,6 +58,12 @@ def warnings_of(settings: Settings) -> Iterator[str]:
                     f"models.{model.name}.slo.{name} is {bound:g} s, which is no bound of that histogram, so "
                     f"it cannot be read off exactly; the nearest bound is {near:g} s."
                 )
+        for backend in model.backends:
+            if backend.url is not None and _VERSION.search(backend.url):
+                yield (
+                    f"models.{model.name} has the backend {backend.name}, whose requests will go to "
+                    f"{backend.url}/v1/...; if its API is not there, it cannot be used."
+                )
         price = model.price
         if price.cached_input is not None and price.cached_input > price.input:
             yield f"models.{model.name}.price charges more for cached prompt tokens than for others."
@@ -90,16 +97,16 @@ def _check_model(model: ModelConfig, problems: Problems) -> None:
     place = f"models.{model.name}"
     if not model.backends and not problems.about(f"{place}.backends"):
         problems.add(place, "has no backends; name at least one, such as 'engine: default'")
-    servers: dict[tuple[object, ...], int] = {}
+    servers: list[tuple[object, ...]] = []
     names: dict[str, int] = {}
     for index, backend in enumerate(model.backends):
         where = f"{place}.backends[{index}]"
-        server = (backend.url, backend.model)
+        # With another key it is another share of that server.
+        server = (backend.url, backend.model, backend.api_key, backend.headers)
         if backend.url is not None and server in servers:
-            problems.add(
-                where, f"is the same server as backends[{servers[server]}]; give that one more weight"
-            )
-        servers.setdefault(server, index)
+            same = f"backends[{servers.index(server)}]"
+            problems.add(where, f"is the same server as {same}; give that one more weight")
+        servers.append(server)
         if backend.name in names:
             problems.add(f"{where}.name", f"is the name of backends[{names[backend.name]}] already")
         names.setdefault(backend.name, index)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from penstock.config.catalogue import Section, option
 from penstock.config.values import (
-    AMOUNT,
+    MONEY,
     BOOLEAN,
     COUNT,
     MAPPING,
@@ -48,12 +48,12 @@ BACKEND_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
-    input: float = option(0.0, AMOUNT, "USD for 1M prompt tokens.")
+    input: float = option(0.0, MONEY, "USD for 1M prompt tokens.")
     cached_input: float | None = option(
-        None, AMOUNT, "USD for 1M prompt tokens that came from the prefix cache; as `input` otherwise."
+        None, MONEY, "USD for 1M prompt tokens that came from the prefix cache; as `input` otherwise."
     )
-    output: float = option(0.0, AMOUNT, "USD for 1M generated tokens.")
-    request: float = option(0.0, AMOUNT, "USD for each request, whatever its length.")
+    output: float = option(0.0, MONEY, "USD for 1M generated tokens.")
+    request: float = option(0.0, MONEY, "USD for each request, whatever its length.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class BackendConfig:
         None, TEXT, "For an engine: the model, as `model` above names one. Engine options go beside it."
     )
     replicas: int = option(1, COUNT, "How many engines to start.")
-    url: str | None = option(None, URL, "Where the server is, http or https.")
+    url: str | None = option(None, URL, "Where the server is, http or https, with or without `/v1`.")
     discover: DiscoverConfig | None = option(
         None, Section(DiscoverConfig, "one"), "Where its servers are found, in place of `url`."
     )
@@ -148,7 +148,7 @@ class TenantConfig:
     requests_per_minute: int | None = option(None, COUNT, "Most requests a minute.")
     tokens_per_minute: int | None = option(None, COUNT, "Most tokens a minute, prompt and answer.")
     concurrent: int | None = option(None, COUNT, "Most requests at a time.")
-    monthly_budget: float | None = option(None, AMOUNT, "USD it may spend in a calendar month (UTC).")
+    monthly_budget: float | None = option(None, MONEY, "USD it may spend in a calendar month (UTC).")
     max_tokens: int | None = option(None, COUNT, "Most tokens of one answer; a larger wish is cut.")
     prompt_budget: int | None = option(None, COUNT, "Most tokens of a prompt.")
     trim_history: bool = option(

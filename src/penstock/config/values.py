@@ -195,7 +195,7 @@ NAMES = Kind(parse_names, "a name, or several with commas between them", "NAME")
 COUNT = Kind(
     _from(parse_integer, 1), "a whole number from 1 on, such as 8, 32k (32,000) or 32K (32,768)", "N"
 )
-AMOUNT = Kind(_from(parse_number, 0), "a number that is not negative", "X")
+MONEY = Kind(_from(parse_number, 0, most=1e9), "an amount in US dollars from 0 to 1,000,000,000", "USD")
 POSITIVE = Kind(_from(parse_number, 0, above=True), "a number above 0", "X")
 SHARE = Kind(_from(parse_number, 0, most=1), "a number from 0 to 1", "X")
 SECONDS_FROM_0 = Kind(_from(parse_seconds, 0), "a time such as 0, 30s or 20ms", "TIME")
