@@ -6,14 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from anthropic.types import message_create_params
-from pydantic import TypeAdapter
 
 from penstock.errors import InvalidRequestError
 from penstock.protocol.anthropic_request import AnthropicOptions, to_messages
+from tests.servers.anthropic import check_params
 
 HELLO = [{"role": "user", "content": "Hello"}]
-PARAMS = TypeAdapter(message_create_params.MessageCreateParams)
 TOOL = {
     "type": "function",
     "function": {"name": "look", "description": "d", "parameters": {"type": "object"}},
@@ -26,7 +24,7 @@ def translated(options: AnthropicOptions | None = None, **fields: Any) -> dict[s
     sent = dict(result)
     for old in ("temperature", "top_p", "top_k"):  # of the API version before the SDK's
         sent.pop(old, None)
-    PARAMS.validate_python(sent)
+    check_params(sent)
     return result
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from penstock.protocol.shapes import UsageCount
 
+Count = Annotated[int, Meta(ge=0)]
+
 
 class OutputDetails(msgspec.Struct):
-    thinking_tokens: int | None = None
+    thinking_tokens: Count | None = None
 
 
 class AnthropicUsage(msgspec.Struct):
     """Counts are cumulative. In a stream the later ones replace the earlier ones that they name."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
     output_tokens_details: OutputDetails | None = None
 
     def update(self, count: UsageCount, last: AnthropicUsage | None = None) -> None:
