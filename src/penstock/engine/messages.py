@@ -1,4 +1,4 @@
-"""What the front process and the engine's process say to each other: msgpack of typed structs.
+"""What front processes and the engine's process say to each other: msgpack of typed structs.
 
 A frame is a 4-byte little-endian length and that many bytes. No pickle, no code.
 """
@@ -34,7 +34,10 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
 
 
 class Loaded(msgspec.Struct, tag=True, frozen=True):
+    """The engine is ready; the first message to everybody who connects."""
+
     info: EngineInfo
+    max_open: int = 0  # choices the engine holds, running and waiting
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):

@@ -1,4 +1,8 @@
-"""The client of an engine in its own process: what the gateway holds. No torch here."""
+"""The client of an engine in its own process: what the gateway holds. No torch here.
+
+The process that starts an engine owns it: only it drains and ends it, and the engine ends with it. Others
+may attach to the path on which it listens, and have requests of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,12 @@ import copy
 import os
 import signal
 import socket
+import stat
+import struct
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import msgspec
 
@@ -41,6 +48,8 @@ from penstock.errors import (
 
 MAX_UNSENT = 32 << 20  # bytes the engine may leave unread before new requests are refused
 KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
+MAX_SOCKET_PATH = 107  # bytes, of a unix socket's name; the engine adds its pid while it binds
+_CREDENTIALS = struct.Struct("iII")  # SO_PEERCRED: process, user, group
 _decoder = msgspec.msgpack.Decoder(FromEngine)
 
 
@@ -87,16 +96,21 @@ class EventStream:
 
 
 class EngineClient:
-    """Starts the process, sends requests, hands each one its events.
+    """Starts an engine's process or attaches to one, sends requests, hands each one its events.
 
     Everything runs on one event loop. Queues of events are bounded by max_tokens of their requests,
     and the number of requests by max_running + max_waiting.
     """
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: asyncio.subprocess.Process | None,
+        pid: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self._process = process
+        self._process = process  # None: somebody else's
+        self.pid = pid
         self._reader = reader
         self._writer = writer
         self._streams: dict[str, EventStream] = {}
@@ -106,42 +120,74 @@ class EngineClient:
         self._failed = asyncio.Event()
         self._draining = False
         self._receiver: asyncio.Task[None] | None = None
-        self._loaded: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
+        self._loaded: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
         self._info: EngineInfo | None = None
         self.stats = EngineStats()
         self.last_beat = time.monotonic()
+        self.lost: tuple[str, ...] = ()  # the requests that were open when the engine failed
         self.last_token = 0.0  # when the engine last gave a token or a vector; seconds, monotonic
 
     @classmethod
-    async def start(cls, config: EngineConfig) -> EngineClient:
-        """Returns once the model is loaded and has generated a token; else raises the engine's own error."""
+    async def start(cls, config: EngineConfig, listen: Path | None = None) -> EngineClient:
+        """Returns once the model is loaded and has generated a token; else raises the engine's own error.
+
+        With `listen`, a path in a folder of this user's alone, other processes can attach there.
+        """
         try:
-            options = msgspec.json.encode(config).decode()
+            options = [msgspec.json.encode(config).decode()]
         except UnicodeEncodeError:
             raise ConfigError(f"The model's path {config.model!r} is not text; rename it.") from None
+        if listen is not None:
+            options.append(_checked(listen))
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
-                    sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), options,
+                    sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), *options,
                     pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
                 )  # fmt: skip
         except BaseException:
             writer.close()
             raise
-        client = cls(process, reader, writer)
-        client._max_open = config.max_waiting
-        client._receiver = asyncio.create_task(client._receive())
-        try:
-            client._info = await client._loaded
-        except BaseException:
-            await client.kill()
-            raise
-        client._max_open += client._info.max_running
+        client = cls(process, process.pid, reader, writer)
+        info = (await client._greeted()).info
+        client._max_open = config.max_waiting + info.max_running
+        # Its start ended with a token.
         client.last_token = time.monotonic()
         return client
+
+    @classmethod
+    async def attach(cls, path: Path) -> EngineClient:
+        """Connect to an engine that another process started. Raises EngineUnavailableError."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, str(path))
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            reader, writer = await asyncio.open_connection(sock=connection)
+        except OSError as error:
+            connection.close()
+            why = error.strerror or type(error).__name__
+            text = f"The engine cannot be reached ({why}); it is starting or gone."
+            raise EngineUnavailableError(text) from None
+        except BaseException:
+            connection.close()
+            raise
+        client = cls(None, _CREDENTIALS.unpack(credentials)[0], reader, writer)
+        client._max_open = (await client._greeted()).max_open
+        return client
+
+    async def _greeted(self) -> Loaded:
+        self._receiver = asyncio.create_task(self._receive())
+        try:
+            loaded = await self._loaded
+        except BaseException:
+            await self.kill()
+            raise
+        self._info = loaded.info
+        return loaded
 
     @property
     def info(self) -> EngineInfo:
@@ -150,11 +196,7 @@ class EngineClient:
 
     @property
     def alive(self) -> bool:
-        return self._failure is None and self._process.returncode is None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        return self._failure is None and (self._process is None or self._process.returncode is None)
 
     @property
     def failure(self) -> PenstockError | None:
@@ -231,18 +273,24 @@ class EngineClient:
             return False
 
     async def shutdown(self, drain_seconds: float = 30.0) -> None:
-        """Take nothing new, let accepted requests finish for so long, then end the process."""
+        """Take nothing new, let accepted requests finish for so long, then end the process.
+
+        An attached client only lets go, at once; what it still has running is cancelled.
+        """
         self._draining = True
-        if self.alive:
+        if self._process is not None and self.alive:
             self._send(Drain(drain_seconds))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), drain_seconds + KILL_AFTER)
         await self.kill()
 
     async def kill(self) -> None:
-        """End the process now; open requests get an error."""
-        self._kill()
-        await self._process.wait()
+        """End the process now; open requests get an error. An attached client lets go."""
+        if self._process is None:
+            self._writer.close()
+        else:
+            self._kill()
+            await self._process.wait()
         if self._receiver is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._receiver
@@ -251,7 +299,9 @@ class EngineClient:
     def _kill(self) -> None:
         # Not through the process object: before it sends a signal it looks whether the process has ended,
         # and if so takes its exit code away from the event loop.
-        if self._process.returncode is None:
+        if self._process is None:
+            self._writer.close()
+        elif self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 
@@ -272,6 +322,9 @@ class EngineClient:
                 EngineUnavailableError(f"The engine's messages cannot be read ({type(error).__name__}).")
             )
             self._kill()
+        if self._process is None:
+            self._fail(EngineUnavailableError("The connection to the engine has closed."))
+            return
         code = await self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if self._draining and code == 0:
@@ -291,10 +344,10 @@ class EngineClient:
                 self._deliver(request_id, _error(kind, text, param))
             case Failed(kind, text):
                 self._fail(_error(kind, text, None))
-            case Loaded(info):
+            case Loaded():
                 self.last_beat = time.monotonic()
                 if not self._loaded.done():
-                    self._loaded.set_result(info)
+                    self._loaded.set_result(message)
 
     def _deliver(self, request_id: str, item: TokenEvent | PenstockError) -> None:
         stream = self._streams.get(request_id)
@@ -306,11 +359,25 @@ class EngineClient:
         if self._failure is not None:
             return
         self._failure = error
+        self.lost = tuple(self._streams)
         self._failed.set()
         if not self._loaded.done():
             self._loaded.set_exception(error)
         for stream in self._streams.values():
             stream.events.put_nowait(error)
+
+
+def _checked(listen: Path) -> str:
+    """The path for an engine's socket, which nobody but this user may reach."""
+    path = os.path.abspath(listen)
+    longest = MAX_SOCKET_PATH - len(".4194304")  # a pid
+    if len(os.fsencode(path)) > longest:
+        raise ConfigError(f"The path of the engine's socket is too long, at most {longest} bytes: {path}.")
+    folder = os.stat(os.path.dirname(path))
+    if folder.st_uid != os.geteuid() or stat.S_IMODE(folder.st_mode) & 0o077:
+        text = f"Others can enter the folder of the engine's socket {path}; make it private (mode 700)."
+        raise ConfigError(text)
+    return path
 
 
 def _error(kind: str, text: str, param: str | None) -> PenstockError:

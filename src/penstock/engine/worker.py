@@ -1,15 +1,18 @@
 """The engine's process: reads messages between steps, never waits while there is work.
 
-Started by `process.EngineClient` with one end of a socket pair; it ends when the other end closes.
+Started by `process.EngineClient` with one end of a socket pair; it ends when the other end closes. Given a
+path, it also listens there, so that further processes can attach and have requests of their own.
 """
 
 from __future__ import annotations
 
-import select
+import contextlib
 import signal
 import socket
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -18,7 +21,6 @@ from penstock.engine.messages import (
     Cancel,
     Drain,
     Failed,
-    FrameReader,
     FromEngine,
     Loaded,
     Progress,
@@ -29,72 +31,147 @@ from penstock.engine.messages import (
     submitted,
 )
 from penstock.engine.opening import Core, open_core
-from penstock.engine.request import TokenEvent
-from penstock.errors import InvalidRequestError, ModelError, PenstockError
+from penstock.engine.peers import MARK, Peer, Peers
+from penstock.engine.request import Request, TokenEvent
+from penstock.errors import EngineUnavailableError, InvalidRequestError, ModelError, PenstockError
 
 IDLE_BEAT = 1.0  # seconds between heartbeats when there is nothing to do
+MAX_ROUNDS = 64  # of reading between two steps: who talks without end must not stop the engine
 _decoder = msgspec.msgpack.Decoder(ToEngine)
 
 
 class Worker:
-    """Owns the core and the socket. One thread: messages, step, emit, again."""
+    """Owns the core and the sockets. One thread: messages, step, emit, again.
 
-    def __init__(self, core: Core, connection: socket.socket) -> None:
+    A request of an attached peer has that peer's prefix before its name, so that peers can neither collide
+    with nor cancel each other's; events lose it again on their way out.
+    """
+
+    def __init__(self, core: Core, peers: Peers, max_open: int) -> None:
         self._core = core
-        self._connection = connection
-        self._reader = FrameReader()
+        self._peers = peers
+        self._max_open = max_open
         self._deadline: float | None = None  # when draining ends, whatever is left
-        self._closed = False
         self._last_beat = 0.0
 
     def run(self) -> None:
-        while not self._closed:
+        self._greet(self._peers.owner)
+        while not self._peers.owner.closed:
             self._receive(0.0 if self._core.has_work else IDLE_BEAT)
             if self._draining_is_over():
                 break
             events = self._core.step() if self._core.has_work else []
-            now = time.monotonic()
-            if events or now - self._last_beat >= IDLE_BEAT:
+            if events or time.monotonic() - self._last_beat >= IDLE_BEAT:
                 self._emit(events)
+                self._drop_the_closed()
 
-    def _emit(self, events: list[TokenEvent]) -> None:
-        self._last_beat = time.monotonic()
-        self._send(Progress(self._last_beat, self._core.stats(), events))
+    def _greet(self, peer: Peer) -> None:
+        self._peers.send(peer, Loaded(self._core.info, self._max_open))
+
+    def _emit(self, events: list[TokenEvent], asked: Peer | None = None) -> None:
+        """Everybody gets their own events; who has none, and did not ask, a beat if one is due."""
+        now = self._last_beat = time.monotonic()
+        stats = self._core.stats()
+        # Where the owner is alone, everything is its own.
+        shares = self._shares(events) if self._peers.attached else {"": events}
+        for peer in self._peers:
+            share = shares.get(peer.prefix, [])
+            # No beats pile up for a peer that does not read.
+            due = now - peer.last_beat >= IDLE_BEAT / 2 and not peer.unsent
+            if share or due or peer is asked:
+                peer.last_beat = now
+                self._peers.send(peer, Progress(now, stats, share))
+
+    def _shares(self, events: list[TokenEvent]) -> dict[str, list[TokenEvent]]:
+        """The events of each peer, by its prefix, under the names it gave its requests."""
+        shares: dict[str, list[TokenEvent]] = {}
+        for event in events:
+            prefix, name = _parted(event.request_id)
+            shares.setdefault(prefix, []).append(event)
+            peer = self._peers.attached.get(prefix)
+            if peer is not None:
+                event.request_id = name
+                if event.finish_reason is not None:
+                    peer.open[name] -= 1
+                    if not peer.open[name]:
+                        del peer.open[name]
+        return shares
 
     def _receive(self, timeout: float) -> None:
-        """Take every message that is there; wait for the first one up to `timeout` seconds."""
-        while not self._closed and select.select([self._connection], [], [], timeout)[0]:
-            data = self._connection.recv(1 << 20)
-            if not data:
-                self._closed = True
+        """Take the messages that are there; wait for the first one up to `timeout` seconds."""
+        for _ in range(MAX_ROUNDS):
+            readable, new = self._peers.wait(timeout)
+            for peer in new:
+                self._greet(peer)
+            for peer in readable:
+                self._read(peer)
+            self._drop_the_closed()
+            if self._peers.owner.closed or not (readable or new):
                 return
-            for body in self._reader.feed(data):
-                self._handle(_decoder.decode(body))
             timeout = 0.0
 
-    def _handle(self, message: ToEngine) -> None:
+    def _read(self, peer: Peer) -> None:
+        try:
+            for body in peer.receive():
+                if peer.closed:
+                    return
+                self._handle(peer, _decoder.decode(body))
+        except (ValueError, msgspec.MsgspecError):
+            # Garbage from the owner ends the engine; from anybody else, their connection.
+            if peer is self._peers.owner:
+                raise
+            peer.closed = True
+
+    def _handle(self, peer: Peer, message: ToEngine) -> None:
         match message:
             case Submit():
-                self._submit(message)
+                self._submit(peer, message)
             case Cancel(request_id, index):
-                self._emit(self._core.cancel(request_id, index))
+                self._emit(self._core.cancel(peer.prefix + request_id, index), asked=peer)
             case Drain(seconds):
+                if peer is not self._peers.owner:
+                    raise ValueError("only the owner ends the engine")
                 self._deadline = time.monotonic() + seconds
 
-    def _submit(self, message: Submit) -> None:
+    def _submit(self, peer: Peer, message: Submit) -> None:
         try:
-            self._core.submit(submitted(message))
+            request = self._named(peer, submitted(message))
+            self._core.submit(request)
         except PenstockError as error:
             param = error.param if isinstance(error, InvalidRequestError) else None
-            self._send(Refused(message.request_id, type(error).__name__, str(error), param))
+            self._peers.send(peer, Refused(message.request_id, type(error).__name__, str(error), param))
+            return
+        if peer.prefix:
+            peer.open[message.request_id] = request.params.n
+
+    def _named(self, peer: Peer, request: Request) -> Request:
+        if not peer.prefix:
+            if request.id.startswith(MARK):
+                raise InvalidRequestError("A request's id must not begin with a zero character.")
+            return request
+        if self._deadline is not None:
+            raise EngineUnavailableError("The engine is shutting down and takes no new requests.")
+        return replace(request, id=peer.prefix + request.id)
+
+    def _drop_the_closed(self) -> None:
+        """What a peer that is gone had running is cancelled, and its blocks are free before the next step."""
+        for peer in [peer for peer in self._peers.attached.values() if peer.closed]:
+            self._peers.drop(peer)
+            for name in peer.open:
+                self._core.cancel(peer.prefix + name)
 
     def _draining_is_over(self) -> bool:
         if self._deadline is None:
             return False
         return not self._core.has_work or time.monotonic() >= self._deadline
 
-    def _send(self, message: FromEngine) -> None:
-        _send(self._connection, message)
+
+def _parted(request_id: str) -> tuple[str, str]:
+    """The prefix of the peer that a request belongs to, and the name it has there."""
+    if not request_id.startswith(MARK):
+        return "", request_id
+    end = request_id.index(MARK, 1) + 1
+    return request_id[:end], request_id[end:]
 
 
 def warm_up(core: Core) -> None:
@@ -106,7 +183,7 @@ def warm_up(core: Core) -> None:
                 raise ModelError(f"The model does not compute: {event.error}")
 
 
-def _send(connection: socket.socket, message: FromEngine) -> None:
+def _say(connection: socket.socket, message: FromEngine) -> None:
     try:
         connection.sendall(frame(message))
     except (BrokenPipeError, ConnectionResetError):
@@ -124,23 +201,21 @@ def main() -> None:
     try:
         core = open_core(config)
         warm_up(core)
+        peers = Peers(connection, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     except PenstockError as error:
-        _send(connection, Failed(type(error).__name__, str(error)))
+        _say(connection, Failed(type(error).__name__, str(error)))
         sys.exit(2)
     except Exception as error:
-        _send(
-            connection, Failed("ModelError", f"The engine could not start: {type(error).__name__}: {error}")
-        )
+        _say(connection, Failed("ModelError", f"The engine could not start: {type(error).__name__}: {error}"))
         raise
-    _send(connection, Loaded(core.info))
-    try:
-        Worker(core, connection).run()
-    except Exception as error:
-        _send(
-            connection,
-            Failed("EngineUnavailableError", f"The engine stopped ({type(error).__name__})."),
-        )
-        raise
+    with contextlib.closing(peers):
+        try:
+            Worker(core, peers, config.max_waiting + core.info.max_running).run()
+        except Exception as error:
+            text = f"The engine stopped ({type(error).__name__})."
+            for peer in peers:
+                peers.send(peer, Failed("EngineUnavailableError", text))
+            raise
 
 
 if __name__ == "__main__":
