@@ -94,6 +94,16 @@ class Accounts:
             raise _refused(caller.tenant, why)
         return hold
 
+    def reprice(self, hold: Hold, model: str, price: Price | None, now: float) -> None:
+        """Another model will answer, at its own price. Raises 429 if that is beyond the budget."""
+        price = price or FREE
+        if not hold.limits.none:
+            why = self._keeper.reprice(hold, price.most(hold.prompt, hold.output), microseconds(now))
+            if why is not None:
+                raise _refused(hold.tenant, why)
+        hold.model = model
+        hold.price = price
+
     def settle(self, hold: Hold, usage: UsageCount, outcome: Outcome, now: float, *, saved: int = 0) -> int:
         """Bill what was delivered, once: a hold that is settled already stays so. Returns the picodollars."""
         if hold.settled:

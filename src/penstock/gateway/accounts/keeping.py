@@ -89,11 +89,12 @@ def end(standing: Standing, hold: Hold, worker: str, limits: Limits, tokens: int
     if hold.limits.tokens is not None:
         correct_tokens(standing, limits, tokens - hold.tokens)
     month = hold.day[:7]
-    held = hold.cost if hold.limits.budget is not None and standing.month in ("", month) else 0
-    release(standing, worker, 1, held)
     if standing.month == month:
         standing.spent += cost
-    lasted(standing, at - hold.at)
+    if not hold.limits.none:  # otherwise it came before there were limits, and has no share to release
+        held = hold.cost if hold.limits.budget is not None and standing.month in ("", month) else 0
+        release(standing, worker, 1, held)
+        lasted(standing, at - hold.at)
 
 
 def microseconds(now: float) -> int:

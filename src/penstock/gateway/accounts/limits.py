@@ -45,17 +45,16 @@ class Limits:
 
     @property
     def none(self) -> bool:
-        return self == NO_LIMITS
+        return self.requests is self.tokens is self.concurrent is self.budget is None
 
-    def share(self, parts: int) -> Limits:
-        """One of so many equal parts, together no more than the whole."""
-        return Limits(*(None if whole is None else whole // parts for whole in self._values()))
-
-    def _values(self) -> tuple[int | None, ...]:
-        return self.requests, self.tokens, self.concurrent, self.budget
-
-
-NO_LIMITS: Final = Limits()
+    def part(self, parts: int) -> Limits:
+        """One of so many equal parts, and at least one request: nobody is shut out by division."""
+        return Limits(
+            None if self.requests is None else max(self.requests // parts, min(1, self.requests)),
+            None if self.tokens is None else self.tokens // parts,
+            None if self.concurrent is None else max(self.concurrent // parts, min(1, self.concurrent)),
+            None if self.budget is None else self.budget // parts,
+        )
 
 
 def _count(tenant: TenantConfig, name: str) -> int | None:

@@ -70,7 +70,9 @@ class SharedKeeper:
                 self._rest(hold.at, error)
         hold.alone = True
         hold.limits = self._own_part(hold.tenant, hold.limits)
-        return self._alone.reserve(hold)
+        why = self._alone.reserve(hold)
+        # What is too large for a part may not be for the whole.
+        return why if why is None or why.wait is not None else Refusal(why.code, why.message, REST)
 
     def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
         if hold.alone:
@@ -87,7 +89,7 @@ class SharedKeeper:
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         if hold.alone:
-            self._alone.settle(hold, limits, tokens, cost, at)
+            self._alone.settle(hold, hold.limits, tokens, cost, at)
             self._owe(hold, limits, 0, 0, tokens, cost)
             return
         if at >= self._rest_until:
@@ -99,7 +101,8 @@ class SharedKeeper:
             except StoreError as error:
                 self._rest(at, error)
         held = hold.cost if hold.limits.budget is not None else 0
-        self._owe(hold, limits, 1, held, tokens - hold.tokens, cost)
+        more = 0 if hold.limits.tokens is None else tokens - hold.tokens
+        self._owe(hold, limits, 0 if hold.limits.none else 1, held, more, cost)
 
     def tick(self, at: int) -> None:
         if self._owed and at >= self._rest_until:
@@ -163,11 +166,10 @@ class SharedKeeper:
 
     def _own_part(self, tenant: str, limits: Limits) -> Limits:
         """One of as many parts as there are workers, of the budget only of what is left of it."""
-        part = limits.share(self._workers)
-        if limits.budget is None:
-            return part
-        left = max(0, limits.budget - self._committed.get(tenant, 0))
-        return Limits(part.requests, part.tokens, part.concurrent, left // self._workers)
+        left = limits.budget
+        if left is not None:
+            left = max(0, left - self._committed.get(tenant, 0))
+        return Limits(limits.requests, limits.tokens, limits.concurrent, left).part(self._workers)
 
     def _rest(self, at: int, error: StoreError) -> None:
         self._rest_until = at + REST
