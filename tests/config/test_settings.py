@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from penstock.config import Settings, options, options_table
+from penstock.config import SECTIONS, Settings, options, options_table, section_table
 from penstock.engine.config import EngineConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -33,3 +33,12 @@ def test_the_documented_table_is_the_catalogue() -> None:
         "Replace the table in docs/configuration.md by the output of "
         "`python -c 'from penstock.config import options_table; print(options_table())'`."
     )
+
+
+def test_the_documented_sections_are_the_catalogue() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for place, section in SECTIONS.items():
+        assert section_table(section) in text, (
+            f"Replace the table of {place} in docs/configuration.md by the output of `python -c "
+            "'from penstock.config import *; [print(p, section_table(s)) for p, s in SECTIONS.items()]'`."
+        )

@@ -22,9 +22,11 @@ from penstock.config.sections import (
     TenantConfig,
     TimeoutConfig,
 )
-from penstock.config.settings import Settings, options, options_table
+from penstock.config.settings import Settings, options
+from penstock.config.tables import SECTIONS, options_table, section_table
 
 __all__ = [
+    "SECTIONS",
     "BackendConfig",
     "Changes",
     "DiscoverConfig",
@@ -48,4 +50,5 @@ __all__ = [
     "needs_restart",
     "options",
     "options_table",
+    "section_table",
 ]

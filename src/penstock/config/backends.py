@@ -43,7 +43,8 @@ def read_backend(reader: Reader, node: Node, place: str) -> BackendConfig:
     kind = _kind(reader, catalogue.pop("kind"), entries, place)
     # `vllm: URL` is another spelling of `url`.
     catalogue["url"] = dataclasses.replace(catalogue["url"], aliases=_SERVERS)
-    rest = {key: child for key, child in entries.items() if key != "kind"}
+    said = {"kind"} if kind is not None else {"kind", *_short_forms(entries)}
+    rest = {key: child for key, child in entries.items() if key not in said}
     values = reader.options({**catalogue, **engine}, rest, place, known=("kind",))
     options = {name: values.pop(name) for name in engine if name in values}
     if kind is None:  # what else is wrong depends on it
@@ -66,7 +67,7 @@ def read_backend(reader: Reader, node: Node, place: str) -> BackendConfig:
 
 def _kind(reader: Reader, option: Option, entries: Mapping[str, Node], place: str) -> str | None:
     """The kind that was stated, by `kind:` or in short; None where that went wrong."""
-    short = [key for key in entries if key.replace("-", "_") in BACKEND_KINDS]
+    short = _short_forms(entries)
     if not short and "kind" not in entries:
         hint = "begin it with one, such as 'vllm: http://10.0.0.5:8000' or 'engine: default'"
         reader.problems.add(place, f"does not say what kind of backend it is; {hint}")
@@ -82,6 +83,10 @@ def _kind(reader: Reader, option: Option, entries: Mapping[str, Node], place: st
         reader.problems.add(place, f"is both {kinds[0]!r} and {other!r}; keep one of them")
         return None
     return str(kinds[0])
+
+
+def _short_forms(entries: Mapping[str, Node]) -> list[str]:
+    return [key for key in entries if key.replace("-", "_") in BACKEND_KINDS]
 
 
 def _written(entries: Mapping[str, Node], catalogue: Mapping[str, Option]) -> dict[str, str]:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from penstock.config.catalogue import Section, option
 from penstock.config.values import (
-    MONEY,
     BOOLEAN,
     COUNT,
     MAPPING,
+    MONEY,
     NAMES,
     PAIRS,
     POSITIVE,

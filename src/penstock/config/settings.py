@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.config.catalogue import Option, option, options_of
 from penstock.config.sections import GatewayConfig
@@ -144,20 +143,3 @@ class Settings:
 def options() -> dict[str, Option]:
     """The catalogue of what flags and variables can set, by name, in the order of declaration."""
     return options_of(Settings)
-
-
-def options_table() -> str:
-    """The catalogue as the table in docs/configuration.md."""
-    rows = ["| key | default | environment | flag | meaning |", "|---|---|---|---|---|"]
-    for each in options().values():
-        flag = "`MODEL` (positional)" if each.name == "model" else ", ".join(f"`{f}`" for f in each.flags)
-        rows.append(f"| `{each.name}` | {_shown(each.default)} | `{each.variable}` | {flag} | {each.help} |")
-    return "\n".join(rows)
-
-
-def _shown(default: Any) -> str:
-    if default is None:
-        return "auto"
-    if default == ():
-        return "none"
-    return f"`{str(default).lower()}`" if isinstance(default, bool) else f"`{default}`"

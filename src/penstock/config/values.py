@@ -135,7 +135,7 @@ def parse_pairs(value: object) -> dict[str, str]:
 def parse_url(value: object) -> str:
     """An http address, without the slash at its end. Whoever puts a secret into one is not quoted."""
     text = parse_text(value)
-    if "@" in text.partition("://")[2].partition("/")[0]:
+    if "@" in text.rpartition("://")[2].partition("/")[0]:
         raise UnfitError("holds a name or password; give the key as api_key instead", quote=False)
     try:
         parts = urlsplit(text)
