@@ -215,6 +215,8 @@ def main(arguments: Sequence[str]) -> int:
             console.print("\nInterrupted; stopping what was started.")
             return 130
         finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the stopping
             for process in reversed(running):
                 process.stop()
 

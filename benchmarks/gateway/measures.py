@@ -30,15 +30,15 @@ class Sizes:
     streams: int = 32
     chunks: int = 500
     stream_seconds: float = 4.0
-    paced_chunks: int = 200
-    step_seconds: float = 0.02  # 50 tokens a second for each stream
+    paced_chunks: int = 500
+    step_seconds: float = 0.01  # 100 tokens a second for each stream
     requests: int = 100_000
     peer_requests: int = 10_000
     idle_seconds: float = 5.0
 
 
 QUICK = Sizes(
-    repeats=1, seconds=2.0, rounds=20, rate_seconds=4.0, stream_seconds=1.5, paced_chunks=75,
+    repeats=1, seconds=2.0, rounds=20, rate_seconds=4.0, stream_seconds=1.5, paced_chunks=200,
     requests=6_000, peer_requests=600, idle_seconds=2.0,
 )  # fmt: skip
 
