@@ -154,20 +154,11 @@ def measure(options: argparse.Namespace, folder: Path, running: list[Process], c
     if options.profile:
         profile(bench, options.cache, folder, console)
     else:
-        for repeat in range(sizes.repeats):
-            for name in (name for name in REPEATED if name in options.only):
-                console.print(f"repeat {repeat + 1} of {sizes.repeats}: {name}")
-                REPEATED[name](bench)
-        for name in (name for name in ONCE if name in options.only):
-            console.print(name)
-            ONCE[name](bench)
-    ceiling = bench.results["direct"].summary("requests_per_second")
-    if ceiling:
-        console.print(
-            f"\nThe mock, straight: {ceiling['median']:,.0f} requests/s on a core shared with the load."
-        )
-    results: dict[str, Results] = {each.name: bench.results[each.name] for each in gateways}
-    if not options.profile:
+        run_phases(bench, options.only)
+        if ceiling := bench.results["direct"].summary("requests_per_second"):
+            shared = "on a core shared with the load"
+            console.print(f"\nThe mock, straight: {ceiling['median']:,.0f} requests/s {shared}.")
+        results: dict[str, Results] = {each.name: bench.results[each.name] for each in gateways}
         titles = ", ".join(f"{each.name} {each.launch.version}" for each in gateways)
         console.print(table(results, missing, f"{titles}: medians of {sizes.repeats} (range)"))
     show_problems(console, bench.results)
@@ -175,6 +166,18 @@ def measure(options: argparse.Namespace, folder: Path, running: list[Process], c
         options.json.write_text(json.dumps(as_json(bench.results, missing, about), indent=1) + "\n")
         console.print(f"Written to {options.json}.", markup=False)
     return 1 if missing else 0
+
+
+def run_phases(bench: Bench, only: Sequence[str]) -> None:
+    if not bench.gateways:
+        return
+    for repeat in range(bench.sizes.repeats):
+        for name in (name for name in REPEATED if name in only):
+            bench.say(f"repeat {repeat + 1} of {bench.sizes.repeats}: {name}")
+            REPEATED[name](bench)
+    for name in (name for name in ONCE if name in only):
+        bench.say(name)
+        ONCE[name](bench)
 
 
 def started(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .figures import FIGURES, Figure, Results
@@ -12,7 +13,7 @@ from .figures import FIGURES, Figure, Results
 
 def table(results: dict[str, Results], missing: dict[str, str], title: str) -> Table:
     """One row for each figure; gateways side by side. `missing` are those that did not start, and why."""
-    shown = Table(title=title, title_justify="left", header_style="bold", caption_justify="left")
+    shown = Table(title=title, title_justify="left", header_style="bold")
     shown.add_column("figure")
     shown.add_column("bar", justify="right")
     for name in results:
@@ -22,8 +23,8 @@ def table(results: dict[str, Results], missing: dict[str, str], title: str) -> T
     for figure in FIGURES.values():
         if any(figure.name in each.values for each in results.values()):
             shown.add_row(*_row(figure, results))
-    if missing:
-        shown.caption = "\n".join(f"{name} was not measured: {reason}" for name, reason in missing.items())
+    for name, reason in missing.items():
+        shown.add_row(f"{name} did not start: {escape(reason)}", style="red")
     return shown
 
 
