@@ -16,6 +16,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import Any
 
 from gateway.environments import EnvironmentFailedError, cache_folder
 from gateway.figures import Results
-from gateway.gateways import Gateway, NotStartedError, Setting, start
+from gateway.gateways import Gateway, NotStartedError, Setting, billed, start
 from gateway.measures import ONCE, PHASES, QUICK, REPEATED, Bench, Sizes, warm
+from gateway.mock import COMPLETION_TOKENS
 from gateway.processes import Cores, Load, Mock, Process
 from gateway.profile import profile
 from gateway.report import as_json, show_problems, table
@@ -33,6 +35,7 @@ from rich.console import Console
 
 from penstock.bench.machine import machine, versions
 
+LEDGER_SECONDS = 5.0  # how long the last entries may take
 EXAMPLES = """\
 examples:
   python benchmarks/gateway.py                                   everything, about 20 minutes
@@ -160,6 +163,7 @@ def measure(options: argparse.Namespace, folder: Path, running: list[Process], c
             console.print(f"\nThe mock, straight: {ceiling['median']:,.0f} requests/s {shared}.")
         results: dict[str, Results] = {each.name: bench.results[each.name] for each in gateways}
         titles = ", ".join(f"{each.name} {each.launch.version}" for each in gateways)
+        show_ledger(bench, folder, console)
         console.print(table(results, missing, f"{titles}: medians of {sizes.repeats} (range)"))
     show_problems(console, bench.results)
     if options.json:
@@ -178,6 +182,22 @@ def run_phases(bench: Bench, only: Sequence[str]) -> None:
     for name in (name for name in ONCE if name in only):
         bench.say(name)
         ONCE[name](bench)
+
+
+def show_ledger(bench: Bench, folder: Path, console: Console) -> None:
+    """Hold Penstock's ledger against what was delivered: the features that are said to be on really are."""
+    if "penstock" not in bench.results:
+        return
+    sent = bench.results["penstock"].delivered
+    wanted = (sent.requests + 1, sent.tokens + COMPLETION_TOKENS)  # with the one that showed it had started
+    deadline = time.monotonic() + LEDGER_SECONDS
+    while (found := billed(folder / "penstock.yaml")) != wanted and time.monotonic() < deadline:
+        time.sleep(0.5)
+    console.print(
+        f"Delivered {wanted[0]:,} answers and {wanted[1]:,} tokens; "
+        f"Penstock's ledger has {found[0]:,} and {found[1]:,}.",
+        style="green" if found == wanted else "red",
+    )
 
 
 def started(

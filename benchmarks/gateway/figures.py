@@ -53,10 +53,19 @@ FIGURES = {
 
 
 @dataclass(slots=True)
+class Delivered:
+    """What reached the load generator whole: what a ledger should say."""
+
+    requests: int = 0
+    tokens: int = 0  # of answers
+
+
+@dataclass(slots=True)
 class Results:
     """One gateway's figures, every repeat of each."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
+    delivered: Delivered = field(default_factory=Delivered)
     problems: list[str] = field(default_factory=list)  # what went wrong while it was measured
     raw: list[dict[str, Any]] = field(default_factory=list)  # what the load generator said, phase by phase
 

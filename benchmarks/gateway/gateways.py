@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -71,11 +72,12 @@ class Gateway:
 
 def penstock(setting: Setting) -> Launch:
     """Everything on: keys, limits, budget, prices, ledger, queue, prefix balancing over two, metrics."""
-    port = free_port()
+    port, state = free_port(), setting.folder / "penstock"
+    shutil.rmtree(state, ignore_errors=True)  # of a former run in the same folder
     config = {
         "host": HOST,
         "port": port,
-        "state_dir": str(setting.folder / "penstock"),
+        "state_dir": str(state),
         "models": {
             MODEL: {
                 "backends": [{"vllm": url} for url in setting.upstreams],
@@ -148,6 +150,14 @@ def create_key(config: Path, tenant: str) -> str:
     if done.returncode:
         raise NotStartedError(f"no key could be made: {done.stderr.strip()[-500:]}")
     return done.stdout.strip()
+
+
+def billed(config: Path) -> tuple[int, int]:
+    """Requests and completion tokens in the ledger of a Penstock server."""
+    command = [sys.executable, "-m", "penstock", "usage", "--json", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    total = json.loads(done.stdout)["total"]
+    return total["ok"], total["completion_tokens"]
 
 
 GATEWAYS: dict[str, Callable[[Setting], Launch]] = {"penstock": penstock, "litellm": litellm}

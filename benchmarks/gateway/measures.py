@@ -10,6 +10,7 @@ from typing import Any
 
 from .figures import FIGURES, Results, slope
 from .gateways import MODEL, Gateway
+from .mock import COMPLETION_TOKENS
 from .processes import Load, Mock
 
 SETTLE_SECONDS = 0.5  # what a gateway puts off (ledger, logs) is its work as well
@@ -71,6 +72,12 @@ class Bench:
                 self.results[name].problems.append(problem)
                 self.say(f"    [yellow]{problem}[/yellow]")
         self.results[name].raw.append({"phase": phase, **answer})
+        delivered = self.results[name].delivered
+        answers = answer.get("targets", [answer])[-1][
+            "answers"
+        ]  # where targets alternate, the gateway is last
+        delivered.requests += answers
+        delivered.tokens += answers * (job["chunks"] if job.get("stream") else COMPLETION_TOKENS)
         return answer
 
     def weighed(
