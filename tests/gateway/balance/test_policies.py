@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from penstock.config.sections import BALANCE_POLICIES
 from penstock.gateway.balance import POLICIES, Load, Policy, PolicyOptions, Query, Replica
 from penstock.gateway.balance.load import effective_weight
 
@@ -36,6 +37,10 @@ def requests(replicas: Sequence[Replica]) -> list[int]:
 
 
 # ---------------------------------------------------------------- all of them
+
+
+def test_the_policies_are_those_that_a_configuration_can_name() -> None:
+    assert set(POLICIES) == set(BALANCE_POLICIES)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -121,6 +126,11 @@ def test_least_tokens_sees_the_work_that_others_sent() -> None:
     for replica in replicas:
         replica.requests, replica.tokens = 2, 200
     replicas[0].load, replicas[1].load = Load(running=2, waiting=30), Load(running=2, waiting=0)
+    assert policy("least_tokens").choose(Query(100), replicas, LATE) is replicas[1]
+
+
+def test_among_idle_replicas_the_weightiest_goes_first() -> None:
+    replicas = fleet(1.0, 3.0, 2.0)
     assert policy("least_tokens").choose(Query(100), replicas, LATE) is replicas[1]
 
 

@@ -102,10 +102,17 @@ def test_the_index_is_bounded_and_forgets_what_was_used_longest_ago() -> None:
     index.add([b"a", b"ab"], "r0")
     index.add([b"n"], "r1")
     assert len(index) == 4
-    assert index.longest([b"a", b"ab"], {"r0", "r1"}) == {"r0"}
+    assert index.longest([b"ab"], {"r0", "r1"}) == {"r0"}
     assert index.longest([b"x"], {"r0", "r1"}) == {"r1"}, "the end goes before the beginning"
     index.add([bytes([i]) for i in range(100)], "r0")
     assert len(index) == 4
+
+
+def test_the_end_of_a_prefix_is_worth_nothing_without_its_beginning() -> None:
+    index = PrefixIndex(10)
+    index.add([b"ab"], "r1")
+    index.add([b"a"], "r0")
+    assert index.longest([b"a", b"ab"], {"r0", "r1"}) == {"r0"}
 
 
 def test_replicas_that_come_and_go_for_ever_leave_nothing_behind() -> None:

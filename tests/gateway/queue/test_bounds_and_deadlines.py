@@ -170,6 +170,25 @@ def test_another_tenant_and_a_better_class_wait_less() -> None:
     assert waits[3] == waits[0]
 
 
+def test_of_a_flood_only_what_goes_before_is_waited_for() -> None:
+    queue = FairQueue(QueueLimits())
+    now = saturate(queue, tokens=100, seconds=1.0)
+    for tenant in ["measured"] * 100 + ["other"] * 4:
+        queue.offer(ticket(tenant, at=now), now)
+    assert queue.wait(ticket("other")) == pytest.approx(8, rel=0.2)
+
+
+def test_in_a_queue_that_is_empty_again_nobody_waits() -> None:
+    queue = FairQueue(QueueLimits())
+    now = saturate(queue, tokens=100, seconds=1.0)
+    for _ in range(len(queue)):
+        queue.take(now, lambda _: True)
+    for _ in range(50):
+        queue.offer(ticket("measured", at=now), now)
+    assert queue.wait(ticket("measured")) == 0
+    assert queue.offer(ticket("measured", deadline=now + 1), now) == []
+
+
 def test_nobody_is_refused_for_a_wait_that_nobody_has_measured() -> None:
     queue = FairQueue(QueueLimits())
     for _ in range(500):
@@ -237,6 +256,17 @@ def test_a_taken_tickets_deadline_is_of_no_concern_any_more() -> None:
     assert queue.take(1.0, lambda _: True)
     assert queue.next_event(1.0) is None
     assert queue.expire(100.0) == []
+
+
+def test_a_ticket_that_comes_back_with_more_time_has_it() -> None:
+    queue = FairQueue(QueueLimits())
+    queue.offer(again := ticket(deadline=10.0), 0.0)
+    assert queue.take(1.0, lambda _: True) is again
+    again.deadline = 20.0
+    queue.offer(again, 2.0)
+    assert queue.next_event(2.0) == 20.0
+    assert queue.expire(10.0) == []
+    assert queue.expire(20.0) == [again]
 
 
 def test_deadlines_of_tickets_that_have_gone_do_not_pile_up() -> None:

@@ -142,6 +142,17 @@ def test_a_refund_is_no_credit_for_idleness() -> None:
     assert tenants(drain(queue)[:10]).count("a") in (5, 6)
 
 
+def test_a_newcomer_does_not_wait_for_what_another_was_given_back() -> None:
+    queue = FairQueue(QueueLimits())
+    for _ in range(30):
+        queue.offer(ticket("a", tokens=4000), 0.0)
+    for each in [queue.take(0.0, anywhere) for _ in range(10)]:
+        assert each is not None
+        queue.served(each, 10, 0.0)
+    queue.offer(ticket("b"), 0.0)
+    assert "b" in tenants(drain(queue)[:2])
+
+
 def test_a_ticket_that_comes_back_goes_to_the_front_of_its_tenant() -> None:
     first, second = ticket(at=0.0), ticket(at=1.0)
     queue = queue_of(first, second)
