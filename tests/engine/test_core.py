@@ -121,6 +121,7 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
     assert tokens(found["c"]) == tokens(run(expected)["c"])
     stats = core.stats()
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
+    assert stats.failed_steps == 1
 
 
 def test_a_device_that_keeps_failing_is_given_up(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

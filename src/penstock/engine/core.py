@@ -149,6 +149,7 @@ class EngineCore:
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
+        self._stats.failed_steps += 1
         message = self._failed_steps.add(error)
         events = []
         for grant in plan.grants:

@@ -190,6 +190,7 @@ class EngineStats:
     blocks_free: int = 0
     blocks_cached: int = 0  # reusable, held by nobody
     steps: int = 0
+    failed_steps: int = 0  # the device did not get through them
     prompt_tokens: int = 0
     generated_tokens: int = 0
     prefix_queries: int = 0  # prompt tokens looked up

@@ -133,6 +133,7 @@ class EncoderCore:
 
     def _fail(self, requests: list[Request], error: Exception) -> list[TokenEvent]:
         """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
+        self._stats.failed_steps += 1
         message = self._failed_steps.add(error)
         return [TokenEvent(request_id=r.id, finish_reason="error", error=message) for r in requests]
 
