@@ -1,0 +1,45 @@
+"""Several engines on one machine: where they listen, and how they start together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from penstock.gateway.engines.managed import ManagedEngine
+
+AT_ONCE = 2  # engines that load at the same time: they read the same disk and fill the same memory
+
+
+@contextlib.contextmanager
+def socket_folder() -> Iterator[Path]:
+    """A folder for engines' sockets that nobody but this user can enter; gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def socket_path(folder: Path, name: str) -> Path:
+    """Where the engine of this name listens. Names may be long and hold anything; paths may not."""
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
+
+
+async def start_engines(engines: Sequence[ManagedEngine], at_once: int = AT_ONCE) -> None:
+    """Start all of them, a few at a time. If one cannot, none is left running and its error is raised."""
+    places = asyncio.Semaphore(at_once)
+
+    async def start(engine: ManagedEngine) -> None:
+        async with places:
+            await engine.start()
+
+    starting = [asyncio.create_task(start(engine)) for engine in engines]
+    try:
+        await asyncio.gather(*starting)
+    except BaseException:
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
+        raise
