@@ -234,7 +234,7 @@ def test_policies_and_classes_are_those_of_the_gateway() -> None:
     from penstock.gateway.queue import ServiceClass
 
     assert set(BALANCE_POLICIES) == set(POLICIES)
-    assert SERVICE_CLASSES == get_args(ServiceClass)
+    assert get_args(ServiceClass) == SERVICE_CLASSES
 
 
 def test_what_is_allowed_but_hardly_meant_is_a_warning() -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.config.checks import MAX_NAME, RESERVED_NAMES
-from penstock.config.litellm.notes import Notes, number
+from penstock.config.litellm.notes import Notes, number, section_of
 from penstock.config.litellm.providers import backend_of
 
 _WHY = {
@@ -16,6 +16,10 @@ _WHY = {
     "temperature": "defaults of sampling are the client's or the server's",
     "mode": "is not needed: what a backend can do is asked of it",
     "base_model": "is not needed",
+    "id": "is not needed",
+    "extra_headers": "is not a section of headers",
+    "headers": "is not a section of headers",
+    "organization": "is not a text",
     "drop_params": "fields that a backend does not know are relayed to it",
     "max_retries": "retries are set for all models: retry.attempts",
     "num_retries": "retries are set for all models: retry.attempts",
@@ -36,7 +40,7 @@ def read_models(content: Any, notes: Notes) -> dict[str, dict[str, Any]]:
     for index, entry in enumerate(content or []):
         place = f"model_list[{index}]"
         if not isinstance(entry, dict) or not isinstance(entry.get("litellm_params"), dict):
-            notes.add(place, "has no litellm_params")
+            notes.add(place, "has no litellm_params, so it is left out")
             continue
         name = str(entry.get("model_name") or "")
         if not _usable(name):
@@ -56,8 +60,7 @@ def _usable(name: str) -> bool:
 def _deployment(place: str, entry: dict[str, Any], notes: Notes) -> dict[str, Any] | None:
     """The backend, with what belongs to its model under `_model`."""
     params = dict(entry["litellm_params"])
-    info = entry.get("model_info")
-    info = dict(info) if isinstance(info, dict) else {}
+    info = section_of(entry, "model_info", notes)
     where = f"{place}.litellm_params"
     backend = backend_of(where, params, notes)
     if backend is None:
@@ -68,22 +71,21 @@ def _deployment(place: str, entry: dict[str, Any], notes: Notes) -> dict[str, An
     if (most := _popped(params, "max_tokens", where, notes, 1)) is not None:
         model["max_tokens"] = int(most)
         notes.add(f"{where}.max_tokens", "was what is asked for by default; here it is the most that may be")
-    if (weight := _popped(params, "weight", where, notes, 0)) is not None and weight > 0:
+    if (weight := _popped(params, "weight", where, notes, 1e-9)) is not None:
         backend["weight"] = weight
     if (most := _popped(params, "max_parallel_requests", where, notes, 1)) is not None:
         backend["max_concurrent"] = int(most)
     if (seconds := _popped(params, "timeout", where, notes, 0.001)) is not None:
         backend["timeouts"] = {"first_byte": seconds}
     for name in ("extra_headers", "headers"):
-        headers = params.pop(name, None)
-        if isinstance(headers, dict):
+        if isinstance(params.get(name), dict):
+            headers = params.pop(name)
             texts = {str(key): notes.text(str(value)) for key, value in headers.items()}
             backend["headers"] = {**backend.get("headers", {}), **texts}
     if info.pop("supports_vision", None) is True:
         backend["vision"] = True
     if (most := _popped(info, "max_input_tokens", where, notes, 1)) is not None:
         model["prompt_budget"] = int(most)
-    info.pop("id", None)  # a name for LiteLLM's own database
     notes.rest(where, params, _WHY)
     notes.rest(f"{place}.model_info", info, _WHY)
     others = {

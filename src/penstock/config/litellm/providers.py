@@ -127,8 +127,8 @@ def _adapt(
         backend[kind] = f"{url}/v1"
     elif name == "triton":
         backend[kind] = _TRITON_PATH.sub("", url)
-    organization = params.pop("organization", None)
-    if isinstance(organization, str):
+    if isinstance(params.get("organization"), str):
+        organization = params.pop("organization")
         backend.setdefault("headers", {})["OpenAI-Organization"] = notes.text(organization)
 
 
