@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+from penstock.config import GatewayConfig, HealthConfig, ModelConfig
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call
+from penstock.gateway import ask as asking
+from penstock.gateway.accounts import Accounts, KeyRing
+from penstock.gateway.accounts.keys import ANYBODY
+from penstock.gateway.call import Call, ClientGoneError
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.health import Health, unwatched_limits
+from penstock.gateway.local.backend import EngineBackend
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
+from penstock.observe.metrics import Metrics
+from penstock.protocol.openapi import OPERATIONS
 
 
 class Events:
@@ -46,26 +58,33 @@ class InstantBackend:
     def cancel(self, request_id: str, index: int | None = None) -> None:
         pass
 
-    async def not_ready(self) -> str | None:
-        return None
-
-    async def failed(self) -> PenstockError:
-        raise NotImplementedError("This backend does not fail.")
-
-    async def shutdown(self, drain_seconds: float) -> None:
-        pass
-
     def _close(self) -> None:
         self.open -= 1
 
 
-async def ask(
-    gateway: Gateway,
-    handler: Callable[[Gateway, Call], Awaitable[None]],
-    body: dict[str, Any],
-    left: asyncio.Event | None = None,
-) -> bytes:
-    """What a handler answers to one request, headers aside. The client waits for it, or until it has left."""
+class InstantEngine:
+    """Its keeper: always there, always healthy."""
+
+    name = "engine-0"
+
+    def __init__(self, client: InstantBackend) -> None:
+        self.client = client
+        self.stats = client.stats
+        self.health = Health(unwatched_limits(HealthConfig()), time.monotonic())
+
+
+def gateway_of(model: ServedModel, client: InstantBackend) -> Gateway:
+    """A front door with this one model, and nobody to keep out."""
+    metrics = Metrics()
+    deployment = Deployment(ModelConfig(name=model.names[0]), GatewayConfig(), model)
+    gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), Accounts.open(None), metrics)
+    engine = EngineBackend(InstantEngine(client), model, metrics.model(model.names[0]))
+    deployment.dispatcher.add(engine, 1.0)
+    return gateway
+
+
+async def ask(gateway: Gateway, asks: str, body: dict[str, Any], left: asyncio.Event | None = None) -> bytes:
+    """What one request is answered, headers aside. The client waits for it, or until it has left."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
     gone = left or asyncio.Event()
@@ -80,5 +99,8 @@ async def ask(
         sent.append(message)
 
     headers = [(b"content-type", b"application/json")]
-    await handler(gateway, Call({"type": "http", "headers": headers}, receive, send))
+    call = Call({"type": "http", "headers": headers}, receive, send)
+    [operation] = [operation for operation in OPERATIONS if operation.name == asks]
+    with contextlib.suppress(ClientGoneError):
+        await asking.ask(gateway, call, operation, ANYBODY)
     return b"".join(message.get("body", b"") for message in sent)

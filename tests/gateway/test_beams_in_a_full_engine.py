@@ -14,12 +14,11 @@ from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
 from penstock.errors import QueueFullError
-from penstock.gateway.keys import ApiKeys
-from penstock.gateway.local import generate
+from penstock.gateway.backends import BackendError
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
-from tests.backends import InstantBackend, ask
+from tests.backends import InstantBackend, ask, gateway_of
 
 INFO = EngineInfo(
     architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=49152,
@@ -65,7 +64,7 @@ def tokenizer(default_model: Path) -> Tokenizer:
 
 def crowded(tokenizer: Tokenizer, crowd: Crowd) -> tuple[Gateway, InstantBackend]:
     backend = InstantBackend(INFO, crowd.reply)
-    return Gateway(ServedModel(("m",), tokenizer, INFO), backend, ApiKeys(())), backend
+    return gateway_of(ServedModel(("m",), tokenizer, INFO), backend), backend
 
 
 def endings(gateway: Gateway) -> float:
@@ -74,7 +73,7 @@ def endings(gateway: Gateway) -> float:
 
 
 async def answer(gateway: Gateway, body: dict[str, Any] = BODY) -> list[list[int]]:
-    found = json.loads(await ask(gateway, generate.completions, body))
+    found = json.loads(await ask(gateway, "createCompletion", body))
     return [choice["token_ids"] for choice in found["choices"]]
 
 
@@ -91,7 +90,7 @@ async def test_a_search_that_has_begun_waits_for_places(tokenizer: Tokenizer, la
 
 async def test_a_search_that_has_not_begun_is_refused(tokenizer: Tokenizer) -> None:
     gateway, backend = crowded(tokenizer, Crowd(lambda number, tried: True))
-    with pytest.raises(QueueFullError):
+    with pytest.raises(BackendError, match="full"):
         await answer(gateway)
     assert endings(gateway) == 0
     assert backend.open == 0
@@ -101,7 +100,7 @@ async def test_a_client_that_leaves_does_not_wait_on(tokenizer: Tokenizer) -> No
     crowd = Crowd(lambda number, tried: number > 1)
     gateway, backend = crowded(tokenizer, crowd)
     left = asyncio.Event()
-    asked = asyncio.create_task(ask(gateway, generate.completions, BODY, left))
+    asked = asyncio.create_task(ask(gateway, "createCompletion", BODY, left))
     async with asyncio.timeout(10):
         await crowd.tried_again.wait()
     left.set()

@@ -15,12 +15,10 @@ import pytest
 from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
-from penstock.gateway.keys import ApiKeys
-from penstock.gateway.local import embed, generate
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
-from tests.backends import InstantBackend, ask
+from tests.backends import InstantBackend, ask, gateway_of
 
 T = TypeVar("T")
 
@@ -84,9 +82,15 @@ def tokenizer(default_model: Path) -> Tokenizer:
 
 @pytest.fixture
 async def gateway(tokenizer: Watched) -> Gateway:
-    gateway = Gateway(Model(tokenizer), InstantBackend(INFO, reply), ApiKeys(()))
+    gateway = gateway_of(Model(tokenizer), InstantBackend(INFO, reply))
     tokenizer.threads = []
     return gateway
+
+
+def threads(gateway: Gateway) -> list[str]:
+    model = gateway.deployments["m"].served
+    assert isinstance(model, Model)
+    return model.threads
 
 
 def loop_thread() -> str:
@@ -96,27 +100,28 @@ def loop_thread() -> str:
 @pytest.mark.parametrize("encoding_format", ["float", "base64"])
 async def test_many_vectors(gateway: Gateway, encoding_format: str) -> None:
     body = {"input": [[5]] * 40, "encoding_format": encoding_format, "normalize": False, "dimensions": 500}
-    answer = json.loads(await ask(gateway, embed.embeddings, body))
-    assert loop_thread() not in gateway.model.threads
+    answer = json.loads(await ask(gateway, "createEmbedding", body))
+    assert loop_thread() not in threads(gateway)
     assert [entry["index"] for entry in answer["data"]] == list(range(40))
     assert {entry["object"] for entry in answer["data"]} == {"embedding"}
     values = [entry["embedding"] for entry in answer.pop("data")]
     if encoding_format == "base64":
         values = [np.frombuffer(base64.b64decode(each), "<f4").tolist() for each in values]
     assert values == [VECTOR[:500].tolist()] * 40
+    assert answer["usage"].pop("latency_ms") > 0
     assert answer == {"object": "list", "model": "m", "usage": {"prompt_tokens": 40, "total_tokens": 40}}
 
 
 async def test_one_vector_takes_no_detour(gateway: Gateway) -> None:
-    await ask(gateway, embed.embeddings, {"input": "hi"})
-    assert gateway.model.threads == [loop_thread()]
+    await ask(gateway, "createEmbedding", {"input": "hi"})
+    assert threads(gateway) == [loop_thread()]
 
 
 async def test_the_scores_of_a_long_prompt(gateway: Gateway, tokenizer: Watched) -> None:
     prompt = [7] * 300
     body = {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "n": 8}
-    answer = json.loads(await ask(gateway, generate.completions, body))
-    assert loop_thread() not in gateway.model.threads + tokenizer.threads
+    answer = json.loads(await ask(gateway, "createCompletion", body))
+    assert loop_thread() not in threads(gateway) + tokenizer.threads
     rows = [choice["prompt_logprobs"] for choice in answer["choices"]]
     assert len(rows) == 8
     assert all(each == rows[0] for each in rows)
@@ -130,8 +135,8 @@ async def test_the_scores_of_a_long_prompt_that_is_echoed(
     gateway: Gateway, tokenizer: Watched, stream: bool
 ) -> None:
     body = {"prompt": [7] * 1000, "max_tokens": 1, "logprobs": 5, "echo": True, "stream": stream}
-    answer = (await ask(gateway, generate.completions, body)).decode()
+    answer = (await ask(gateway, "createCompletion", body)).decode()
     assert answer.count('"text_offset":[0,') == 1
-    assert loop_thread() not in gateway.model.threads
+    assert loop_thread() not in threads(gateway)
     # The answer's own token is shown as it comes.
     assert tokenizer.threads.count(loop_thread()) < 20

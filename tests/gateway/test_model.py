@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,12 +15,16 @@ from penstock import hub
 from penstock.engine.config import EngineInfo
 from penstock.errors import ContextLengthError
 from penstock.gateway import endpoints
+from penstock.gateway.accounts.keys import ANYBODY, Caller
+from penstock.gateway.ask import ask
 from penstock.gateway.call import Call
-from penstock.gateway.local import generate
 from penstock.gateway.local.model import ServedModel
+from penstock.gateway.state import Gateway
+from penstock.protocol.openapi import OPERATIONS
 from penstock.text.tokenizer import Tokenizer
+from tests.backends import InstantBackend, gateway_of
 
-Handler = Callable[[Any, Call], Awaitable[None]]
+Handler = Callable[[Any, Call, Caller], Awaitable[None]]
 
 
 class Watched(Tokenizer):
@@ -47,20 +52,13 @@ class Watched(Tokenizer):
         self.threads.add(threading.current_thread().name)
 
 
-class Doors:
-    """As much of a gateway as reading a request needs."""
-
-    def __init__(self, model: ServedModel) -> None:
-        self.model = model
-
-
 @pytest.fixture(scope="module")
 def tokenizer(default_model: Path) -> Tokenizer:
     return Watched.load(hub.resolve(str(default_model)))
 
 
 @pytest.fixture
-def doors(tokenizer: Watched) -> Doors:
+def doors(tokenizer: Watched) -> Gateway:
     info = EngineInfo(
         architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=49152,
         max_model_len=8192, max_running=8, max_step_tokens=512, block_size=16, num_blocks=512,
@@ -68,21 +66,29 @@ def doors(tokenizer: Watched) -> Doors:
     )  # fmt: skip
     model = ServedModel(("m",), tokenizer, info)
     tokenizer.threads = set()
-    return Doors(model)
+    return gateway_of(model, InstantBackend(info, lambda request: ()))
 
 
-async def send(handler: Handler, doors: Doors, body: dict[str, Any]) -> bytes:
+async def send(handler: Handler, doors: Gateway, body: dict[str, Any]) -> bytes:
     sent: list[dict[str, Any]] = []
 
+    messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps(body).encode()}
+        for message in messages:
+            return message
+        return await asyncio.get_running_loop().create_future()  # the client stays
 
     async def answer(message: Any) -> None:
         sent.append(message)
 
     headers = [(b"content-type", b"application/json")]
-    await handler(doors, Call({"type": "http", "headers": headers}, receive, answer))
+    await handler(doors, Call({"type": "http", "headers": headers}, receive, answer), ANYBODY)
     return b"".join(message.get("body", b"") for message in sent)
+
+
+async def chat(gateway: Gateway, call: Call, caller: Caller) -> None:
+    await ask(gateway, call, OPERATIONS[0], caller)
 
 
 USER = {"role": "user", "content": ""}
@@ -97,26 +103,28 @@ BIG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("body", BIG, ids=["messages", "name", "reasoning", "kwargs", "prompt"])
 async def test_a_long_body_is_worked_on_apart_from_the_event_loop(
-    doors: Doors, tokenizer: Watched, body: dict[str, Any]
+    doors: Gateway, tokenizer: Watched, body: dict[str, Any]
 ) -> None:
     assert json.loads(await send(endpoints.tokenize, doors, body))["count"] > 0
     assert tokenizer.threads
     assert threading.current_thread().name not in tokenizer.threads
 
 
-async def test_many_tokens_are_made_text_apart_from_the_event_loop(doors: Doors, tokenizer: Watched) -> None:
+async def test_many_tokens_are_made_text_apart_from_the_event_loop(
+    doors: Gateway, tokenizer: Watched
+) -> None:
     await send(endpoints.detokenize, doors, {"tokens": [100] * 50_000})
     assert threading.current_thread().name not in tokenizer.threads
 
 
-async def test_a_short_body_takes_no_detour(doors: Doors, tokenizer: Watched) -> None:
+async def test_a_short_body_takes_no_detour(doors: Gateway, tokenizer: Watched) -> None:
     await send(endpoints.tokenize, doors, {"messages": [USER]})
     assert tokenizer.threads == {threading.current_thread().name}
 
 
-@pytest.mark.parametrize("handler", [generate.chat_completions, endpoints.tokenize])
+@pytest.mark.parametrize("handler", [chat, endpoints.tokenize])
 async def test_more_messages_than_the_context_has_tokens_are_not_even_rendered(
-    doors: Doors, tokenizer: Watched, handler: Handler
+    doors: Gateway, tokenizer: Watched, handler: Handler
 ) -> None:
     with pytest.raises(ContextLengthError, match="8192") as caught:
         await send(handler, doors, {"messages": [USER] * 8192})
@@ -143,8 +151,8 @@ async def test_more_messages_than_the_context_has_tokens_are_not_even_rendered(
     ids=["name", "reasoning", "arguments"],
 )
 async def test_all_text_of_a_message_counts_before_it_is_rendered(
-    doors: Doors, tokenizer: Watched, message: dict[str, Any]
+    doors: Gateway, tokenizer: Watched, message: dict[str, Any]
 ) -> None:
     with pytest.raises(ContextLengthError, match="characters"):
-        await send(generate.chat_completions, doors, {"messages": [message]})
+        await send(chat, doors, {"messages": [message]})
     assert not tokenizer.threads

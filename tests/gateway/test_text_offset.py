@@ -9,12 +9,10 @@ import pytest
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import Request, TokenEvent, TokenLogprobs
-from penstock.gateway.keys import ApiKeys
-from penstock.gateway.local import generate
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.text.tokenizer import Tokenizer
-from tests.backends import InstantBackend, ask
+from tests.backends import InstantBackend, ask, gateway_of
 from tests.text.vocabularies import folder, load
 
 
@@ -40,7 +38,7 @@ def gateway(tokenizer: Tokenizer, answer: list[int]) -> Gateway:
         vocab_size=tokenizer.vocab_size, max_model_len=512, max_running=8, max_step_tokens=512, block_size=16,
         num_blocks=512, weight_bytes=1, load_seconds=0.0,
     )  # fmt: skip
-    return Gateway(ServedModel(("m",), tokenizer, info), InstantBackend(info, reply), ApiKeys(()))
+    return gateway_of(ServedModel(("m",), tokenizer, info), InstantBackend(info, reply))
 
 
 @pytest.mark.parametrize("echo", [False, True])
@@ -53,7 +51,7 @@ async def test_the_text_at_each_offset_begins_with_its_token(
         "prompt": tokenizer.encode(prompt, add_bos=True), "max_tokens": 8, "logprobs": 0, "echo": echo,
         "skip_special_tokens": False,
     }  # fmt: skip
-    answer = await ask(gateway(tokenizer, tokenizer.encode(text, add_bos=False)), generate.completions, body)
+    answer = await ask(gateway(tokenizer, tokenizer.encode(text, add_bos=False)), "createCompletion", body)
     [choice] = json.loads(answer)["choices"]
     scores = choice["logprobs"]
     own = scores["tokens"][-len(tokenizer.encode(text, add_bos=False)) :]

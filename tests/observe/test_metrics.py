@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats
-from penstock.observe.metrics import Metrics
+from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics
 
 INFO = EngineInfo(
     architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=10, max_model_len=64,
@@ -20,11 +22,20 @@ STATS = EngineStats(
 )  # fmt: skip
 
 
+def watching(stats: Callable[[], EngineStats]) -> Metrics:
+    metrics = Metrics()
+    metrics.watch(lambda: engine_metrics([WatchedEngine("m", "0", INFO, stats())]))
+    metrics.model("m")
+    return metrics
+
+
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     found = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         for sample in family.samples:
-            labels = {name: value for name, value in sample.labels.items() if name != "model_name"}
+            labels = {
+                name: value for name, value in sample.labels.items() if name not in ("model_name", "engine")
+            }
             found[sample.name, tuple(sorted(labels.items()))] = sample.value
             if not sample.name.startswith("penstock_http"):
                 assert sample.labels["model_name"] == "m"
@@ -32,7 +43,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 
 
 def test_the_engine_state_is_exported_under_vllms_names() -> None:
-    values = samples(Metrics("m", INFO, lambda: STATS))
+    values = samples(watching(lambda: STATS))
     for name, value in {
         "vllm:num_requests_running": 2,
         "vllm:num_requests_waiting": 1,
@@ -52,18 +63,18 @@ def test_the_engine_state_is_exported_under_vllms_names() -> None:
 
 def test_a_scrape_shows_the_engine_as_it_is_then() -> None:
     stats = EngineStats(generated_tokens=1)
-    metrics = Metrics("m", INFO, lambda: stats)
+    metrics = watching(lambda: stats)
     assert samples(metrics)["vllm:generation_tokens_total", ()] == 1
     stats = EngineStats(generated_tokens=7)
     assert samples(metrics)["vllm:generation_tokens_total", ()] == 7
 
 
 def test_latencies_are_histograms_with_the_objectives_as_bounds() -> None:
-    metrics = Metrics("m", INFO, lambda: STATS)
-    metrics.time_to_first_token.observe(0.3)
-    metrics.inter_token_latency.observe(0.02)
-    metrics.time_per_output_token.observe(0.02)
-    metrics.request_latency.observe(4)
+    metrics = watching(lambda: STATS)
+    metrics.model("m").time_to_first_token.observe(0.3)
+    metrics.model("m").inter_token_latency.observe(0.02)
+    metrics.model("m").time_per_output_token.observe(0.02)
+    metrics.model("m").request_latency.observe(4)
     values = samples(metrics)
     for bound, count in (("0.2", 0), ("0.5", 1), ("1.0", 1), ("2.0", 1)):
         assert values["vllm:time_to_first_token_seconds_bucket", (("le", bound),)] == count
@@ -76,8 +87,8 @@ def test_latencies_are_histograms_with_the_objectives_as_bounds() -> None:
 
 
 def test_endings_and_answers_are_counted() -> None:
-    metrics = Metrics("m", INFO, lambda: STATS)
-    metrics.finished["stop"].inc()
+    metrics = watching(lambda: STATS)
+    metrics.model("m").finished["stop"].inc()
     metrics.answered("/v1/models", "GET", 200)
     metrics.answered("/v1/models", "GET", 200)
     values = samples(metrics)
@@ -88,6 +99,6 @@ def test_endings_and_answers_are_counted() -> None:
 
 
 def test_two_servers_in_one_process_do_not_share_a_registry() -> None:
-    first, second = Metrics("m", INFO, lambda: STATS), Metrics("m", INFO, lambda: STATS)
-    first.finished["stop"].inc()
+    first, second = watching(lambda: STATS), watching(lambda: STATS)
+    first.model("m").finished["stop"].inc()
     assert samples(second)["vllm:request_success_total", (("finished_reason", "stop"),)] == 0

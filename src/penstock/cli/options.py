@@ -48,12 +48,15 @@ def configured(*names: str, model: str = "argument") -> Callable[[Command], Comm
             config = chosen.pop("config")
             if "named" in signature.parameters:
                 given["named"] = chosen["model"]
-            return command(load_settings(_flags(chosen, spellings), config=config), **given)
+            read = functools.partial(load_settings, _flags(chosen, spellings), config=config)
+            if "reread" in signature.parameters:  # the same flags, and the file as it is by then
+                given["reread"] = read
+            return command(read(), **given)
 
         own = [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for p in list(signature.parameters.values())[1:]
-            if p.name != "named"
+            if p.name not in ("named", "reread")
         ]
         shared = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

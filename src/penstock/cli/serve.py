@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from penstock.cli.options import ENGINE_OPTIONS, SERVER_OPTIONS, configured, examples
-from penstock.config import Settings
+from penstock.config import Settings, models_of
 from penstock.errors import ConfigError
 
 EPILOG = examples(
@@ -22,6 +23,7 @@ EPILOG = examples(
 @configured("served_model_names", "chat_template", "reasoning_parser", *SERVER_OPTIONS, *ENGINE_OPTIONS)
 def serve(
     settings: Settings,
+    reread: Callable[[], Settings],
     chunked_prefill: Annotated[
         bool,
         typer.Option(
@@ -37,9 +39,10 @@ def serve(
             "--no-enable-chunked-prefill is not supported: prompts are always computed in chunks, so that a "
             "long one never stalls running answers; raise --max-num-batched-tokens for longer chunks."
         )
-    if importlib.util.find_spec("torch") is None:
+    engines = any(backend.kind == "engine" for model in models_of(settings) for backend in model.backends)
+    if engines and importlib.util.find_spec("torch") is None:
         # Found out here, and not by the engine's process: it could only leave a traceback.
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     from penstock.gateway.server import run
 
-    run(settings)
+    run(settings, reread)

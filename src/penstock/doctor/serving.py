@@ -85,9 +85,10 @@ def _unknown(configuration: Configuration) -> Finding:
 
 def _front_door(settings: Settings) -> list[Finding]:
     try:
+        from penstock.gateway.front import known_keys
         from penstock.gateway.server import check_bind
 
-        check_bind(settings)
+        check_bind(settings, known_keys(settings))
     except PenstockError as error:
         return [Finding(SECTION, "host", "problem", str(error))]
     except Exception as error:  # whatever a broken package raises when it is imported

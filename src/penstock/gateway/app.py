@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
 from penstock.gateway import endpoints
+from penstock.gateway.accounts.keys import ANYBODY, Caller
+from penstock.gateway.ask import ask
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
-from penstock.gateway.local import embed, generate
 from penstock.gateway.state import Gateway
 from penstock.protocol.errors import HTTPError, failure
 from penstock.protocol.openapi import OPERATIONS, Operation
@@ -21,17 +22,10 @@ logger = logging.getLogger("penstock.gateway")
 
 MAX_HEADER_BYTES = 64 * 1024
 
-Handler = Callable[[Gateway, Call], Awaitable[None]]
+Handler = Callable[[Gateway, Call, Caller], Awaitable[None]]
 
-# By the names of the OpenAPI document: what is described is what is routed.
+# By the names of the OpenAPI document: what is described is what is routed. The rest asks a model.
 HANDLERS: dict[str, Handler] = {
-    "createChatCompletion": generate.chat_completions,
-    "createCompletion": generate.completions,
-    "createEmbedding": embed.embeddings,
-    "rerank": embed.rerank,
-    "rerankShort": embed.rerank,
-    "score": embed.score,
-    "scoreShort": embed.score,
     "listModels": endpoints.list_models,
     "listModelsShort": endpoints.list_models,
     "retrieveModel": endpoints.retrieve_model,
@@ -52,15 +46,15 @@ class Endpoint:
     def __init__(self, operation: Operation, gateway: Gateway) -> None:
         self.operation = operation
         self._gateway = gateway
-        self._handler = HANDLERS[operation.name]
+        self._handler = HANDLERS[operation.name] if not operation.asks else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["penstock.call"]
-        if not self.operation.open:
-            call.tenant = self._gateway.keys.check(call.headers.get(b"authorization"))
-        if self.operation.task is not None:
-            self._gateway.model.check_task(self.operation.task)
-        await self._handler(self._gateway, call)
+        caller = ANYBODY if self.operation.open else self._gateway.keys.check(call.headers)
+        if self._handler is None:
+            await ask(self._gateway, call, self.operation, caller)
+        else:
+            await self._handler(self._gateway, call, caller)
 
 
 class FrontDoor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-from penstock.engine.config import EngineInfo
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.engine_plan import EnginePlan
 
 
 class Banner:
@@ -51,31 +54,32 @@ class Banner:
             size = f" ({total / 1e6:.0f} MB)" if total else ""
             self._console.print(f"{escape(stage)}{size} ...")
 
-    def loading(self, name: str) -> None:
+    def loading(self, plans: Sequence[EnginePlan]) -> None:
         self._stop_progress()
         if self._stage:
             self._console.print(f"Fetched after {time.monotonic() - self._began:.0f} s.")
-        self._console.print(f"Loading {escape(name)} ...")
+        for name, count in Counter(plan.files.name for plan in plans).items():
+            many = f" ({count} engines)" if count > 1 else ""
+            self._console.print(f"Loading {escape(name)}{many} ...")
 
-    def ready(self, url: str, model: str, info: EngineInfo, *, keys: bool) -> None:
+    def ready(self, url: str, deployments: Sequence[Deployment], *, locked: bool) -> None:
         seconds = time.monotonic() - self._began
-        path, body = _example(model, info)
-        made = f"{info.num_blocks} KV blocks of {info.block_size} tokens"
-        if "generate" not in info.tasks:
-            made = f"vectors of {info.embedding_size}" if info.embedding_size else "scores of pairs"
-        self._console.print(
-            f"[bold]{escape(model)}[/bold] is ready after {seconds:.1f} s: {info.architecture}, "
-            f"{info.dtype} on {info.device}, context {info.max_model_len} tokens, {made}."
-        )
+        for deployment in deployments:
+            self._console.print(
+                f"[bold]{escape(deployment.name)}[/bold] is ready after {seconds:.1f} s: {_made(deployment)}."
+            )
         self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
+        path, body = _example(deployments[0])
         lines = [
             f"curl {url}{path}",
             "-H 'Content-Type: application/json'",
             f"-d {shlex.quote(json.dumps(body))}",
         ]
-        if keys:
+        if locked:
             lines.insert(1, "-H 'Authorization: Bearer YOUR_KEY'")
         self._console.print("  " + " \\\n    ".join(lines) + "\n", markup=False)
+        if not locked:
+            self._console.print("There are no API keys: whoever can reach this address may call.")
         self._console.print("Press Ctrl-C to stop.")
 
     def draining(self, seconds: float) -> None:
@@ -89,13 +93,29 @@ class Banner:
             self._progress = None
 
 
-def _example(model: str, info: EngineInfo) -> tuple[str, dict[str, Any]]:
+def _made(deployment: Deployment) -> str:
+    """What stands behind a model."""
+    served, replicas = deployment.served, len(deployment.dispatcher.members)
+    if served is None:
+        return f"{replicas} server{'s' if replicas != 1 else ''} behind it"
+    info = served.info
+    made = f"{info.num_blocks} KV blocks of {info.block_size} tokens"
+    if "generate" not in info.tasks:
+        made = f"vectors of {info.embedding_size}" if info.embedding_size else "scores of pairs"
+    many = f", {replicas} replicas" if replicas > 1 else ""
+    runs = f"{info.architecture}, {info.dtype} on {info.device}, context {info.max_model_len} tokens"
+    return f"{runs}, {made}{many}"
+
+
+def _example(deployment: Deployment) -> tuple[str, dict[str, Any]]:
     """A first request, as the model's main task wants it."""
-    if "generate" in info.tasks:
+    model = deployment.name
+    tasks = deployment.served.tasks if deployment.served is not None else ("generate",)
+    if "generate" in tasks:
         return "/v1/chat/completions", {
             "model": model,
             "messages": [{"role": "user", "content": "Say hello."}],
         }
-    if "embed" in info.tasks:
+    if "embed" in tasks:
         return "/v1/embeddings", {"model": model, "input": ["A river.", "A stream."]}
     return "/v1/rerank", {"model": model, "query": "Where is water?", "documents": ["A river.", "A desert."]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
@@ -27,10 +27,17 @@ class ClientGoneError(Exception):
     """The client closed the connection: there is nobody to answer."""
 
 
+class Connection(Protocol):
+    """What our own server offers in the scope: hearing of the connection's end without a task that waits."""
+
+    def when_lost(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Call `act` when it is lost; returns what ends the watch."""
+
+
 class Call:
     """The request and its answer. `status` is 0 until the answer has begun."""
 
-    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status", "tenant")
+    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -38,7 +45,6 @@ class Call:
         given = self.headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0
-        self.tenant = ""  # who calls, once a key has been checked
         self._receive = receive
         self._send = send
 
@@ -90,10 +96,22 @@ class Call:
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
             raise _too_large()
 
-    async def left(self) -> None:
-        """Return when the client has closed the connection. The body must have been read."""
+    def when_left(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Call `act` when the client hangs up; returns what ends the watch. The body must have been read."""
+        connection: Connection | None = self.scope.get("penstock.connection")
+        if connection is not None:
+            return connection.when_lost(act)
+        watcher = asyncio.create_task(self._watch(act))
+
+        def stop() -> None:
+            watcher.cancel()
+
+        return stop
+
+    async def _watch(self, act: Callable[[], None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        act()
 
     async def answer(
         self,

@@ -8,7 +8,9 @@ import msgspec
 
 from penstock import __version__
 from penstock.errors import InvalidRequestError
+from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.call import Call
+from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import CONTENT_TYPE
@@ -22,24 +24,37 @@ from penstock.protocol.tokens import (
 )
 
 
-async def list_models(gateway: Gateway, call: Call) -> None:
-    await call.answer_json(ModelList(data=gateway.model.describe()))
+async def list_models(gateway: Gateway, call: Call, caller: Caller) -> None:
+    found = [model for deployment in gateway.models(caller) for model in deployment.describe()]
+    await call.answer_json(ModelList(data=found))
 
 
-async def retrieve_model(gateway: Gateway, call: Call) -> None:
-    name = gateway.model.check_name(call.scope["path_params"]["model"])
-    [model] = [model for model in gateway.model.describe() if model.id == name]
+async def retrieve_model(gateway: Gateway, call: Call, caller: Caller) -> None:
+    name = call.scope["path_params"]["model"]
+    [model] = [model for model in gateway.find(name, caller).describe() if model.id == name]
     await call.answer_json(model)
 
 
-async def tokenize(gateway: Gateway, call: Call) -> None:
+async def tokenize(gateway: Gateway, call: Call, caller: Caller) -> None:
     body = await call.body()
-    await call.answer(await gateway.model.apart(len(body), lambda: _tokenized(gateway.model, body)))
+    model = _tokenizer(gateway, body, caller)
+    await call.answer(await model.apart(len(body), lambda: _tokenized(model, body)))
+
+
+def _tokenizer(gateway: Gateway, body: bytes, caller: Caller) -> ServedModel:
+    """The model whose tokenizer is asked for; one that runs elsewhere has none here."""
+    deployment = gateway.find(Inquiry("tokenize", body).model, caller)
+    if deployment.served is None:
+        raise InvalidRequestError(
+            f"The model {deployment.name} runs on another server, and its tokenizer is not known here.",
+            param="model",
+            code="unsupported_task",
+        )
+    return deployment.served
 
 
 def _tokenized(model: ServedModel, body: bytes) -> bytes:
     request = parse_tokenize(body)
-    model.check_name(request.model)
     if request.prompt is not None:
         ids = model.encode_prompt(request.prompt, special=request.add_special_tokens)
     else:
@@ -52,14 +67,14 @@ def _tokenized(model: ServedModel, body: bytes) -> bytes:
     )
 
 
-async def detokenize(gateway: Gateway, call: Call) -> None:
+async def detokenize(gateway: Gateway, call: Call, caller: Caller) -> None:
     body = await call.body()
-    await call.answer(await gateway.model.apart(len(body), lambda: _detokenized(gateway.model, body)))
+    model = _tokenizer(gateway, body, caller)
+    await call.answer(await model.apart(len(body), lambda: _detokenized(model, body)))
 
 
 def _detokenized(model: ServedModel, body: bytes) -> bytes:
     request = parse_detokenize(body)
-    model.check_name(request.model)
     for number, token in enumerate(request.tokens):
         if token >= model.vocab_size:
             raise InvalidRequestError(
@@ -70,35 +85,32 @@ def _detokenized(model: ServedModel, body: bytes) -> bytes:
     return msgspec.json.encode(DetokenizeResponse(prompt=prompt))
 
 
-async def health(gateway: Gateway, call: Call) -> None:
-    failure = gateway.backend.failure
-    if failure is None:
-        await call.answer_json(Status("ok"))
-    else:
-        await call.answer_json(Status("dead", str(failure)), status=503)
+async def health(gateway: Gateway, call: Call, caller: Caller) -> None:
+    """The process lives and its loop goes round, or nobody would answer. Replicas are `/ready`'s business."""
+    await call.answer_json(Status("ok"))
 
 
-async def ready(gateway: Gateway, call: Call) -> None:
-    reason = "The server is shutting down." if gateway.draining else await gateway.backend.not_ready()
+async def ready(gateway: Gateway, call: Call, caller: Caller) -> None:
+    reason = "The server is shutting down." if gateway.draining else gateway.not_ready()
     if reason is None:
         await call.answer_json(Status("ready"))
     else:
         await call.answer_json(Status("not ready", reason), status=503)
 
 
-async def version(gateway: Gateway, call: Call) -> None:
+async def version(gateway: Gateway, call: Call, caller: Caller) -> None:
     await call.answer_json(Version(__version__))
 
 
-async def metrics(gateway: Gateway, call: Call) -> None:
+async def metrics(gateway: Gateway, call: Call, caller: Caller) -> None:
     await call.answer(gateway.metrics.render(), content_type=CONTENT_TYPE.encode())
 
 
-async def document(gateway: Gateway, call: Call) -> None:
+async def document(gateway: Gateway, call: Call, caller: Caller) -> None:
     await call.answer(_document())
 
 
-async def index(gateway: Gateway, call: Call) -> None:
+async def index(gateway: Gateway, call: Call, caller: Caller) -> None:
     paths = [operation.path for operation in openapi.OPERATIONS if operation.path != "/"]
     await call.answer_json(
         {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}

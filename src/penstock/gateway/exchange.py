@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from penstock.protocol.shapes import UsageCount
 
 if TYPE_CHECKING:
     from penstock.gateway.accounts.keys import Caller
-    from penstock.gateway.accounts.ledger import Price
+    from penstock.gateway.accounts.price import Price
     from penstock.gateway.local.prepare import Prepared
 
 Header = tuple[bytes, bytes]
@@ -32,11 +33,14 @@ class Exchange:
     """
 
     __slots__ = (
+        "aborted",
         "arrived",
         "call",
         "caller",
         "deadline",
         "delivered",
+        "done",
+        "first_byte",
         "headers",
         "inquiry",
         "model",
@@ -45,6 +49,7 @@ class Exchange:
         "price",
         "priority",
         "saved",
+        "task",
         "tier",
         "upstream_model",
     )
@@ -66,6 +71,10 @@ class Exchange:
         self.saved = 0  # tokens of the prompt that were left out by policy
         self.prepared: Prepared | None = None  # by the tokenizer, if the model has one here
         self.delivered = UsageCount()
+        self.task = asyncio.current_task()
+        self.aborted: BaseException | None = None  # why it is being ended from outside
+        self.done = False  # nothing can end it any more
+        self.first_byte = 0.0  # seconds, monotonic: when the answer began; 0: not yet
         self.headers: list[Header] = []  # for the answer, whatever it will be
 
     @property
@@ -87,6 +96,17 @@ class Exchange:
             return None
         return self.price.cost(usage.prompt, usage.cached, usage.completion) / PICO
 
+    def charge(self, usage: UsageCount) -> None:
+        """Note in `usage` what it costs and how long it took, before it is written out."""
+        usage.cost, usage.latency_ms = self.cost(usage), self.latency_ms()
+
+    def abort(self, error: BaseException) -> None:
+        """End the work on it at once, as if it had failed with `error`. The first reason counts."""
+        if self.aborted is None and not self.done:
+            self.aborted = error
+            assert self.task is not None, "an exchange belongs to the task that answers it"
+            self.task.cancel()
+
     async def answer(
         self,
         body: bytes,
@@ -97,17 +117,21 @@ class Exchange:
         headers: Iterable[Header] = (),
     ) -> None:
         """The whole answer. Its `usage` gets the cost and the latency, unless it has them already."""
-        fields = [*self._named(), *headers, (b"x-penstock-latency-ms", b"%g" % self.latency_ms())]
+        fields = [*self._named(), *headers]
         if usage is not None:
-            cost = self.cost(usage)
-            if cost is not None:
-                fields.append((b"x-penstock-cost", _decimal(cost)))
-            body = with_charges(body, cost, self.latency_ms())
+            if usage.latency_ms is None:
+                self.charge(usage)
+                body = with_charges(body, usage)
+            fields.append((b"x-penstock-latency-ms", b"%g" % (usage.latency_ms or 0.0)))
+            if usage.cost is not None:
+                fields.append((b"x-penstock-cost", decimal(usage.cost)))
+        self.first_byte = time.monotonic()
         await self.call.answer(body, status=status, content_type=content_type, fields=fields)
         if usage is not None:
             self.delivered = usage
 
     async def start_stream(self, headers: Iterable[Header] = ()) -> None:
+        self.first_byte = time.monotonic()
         await self.call.start_stream([*self._named(), *headers])
 
     async def write(self, data: bytes, tokens: int = 0) -> None:
@@ -142,20 +166,20 @@ class _Used(msgspec.Struct):
 _used: Final = msgspec.json.Decoder(_Used)
 
 
-def with_charges(body: bytes, cost: float | None, latency_ms: float) -> bytes:
+def with_charges(body: bytes, usage: UsageCount) -> bytes:
     """A JSON object whose `usage` also says what it cost and how long it took; the rest unchanged."""
-    usage = bytes(_used.decode(body).usage)
-    if not usage.endswith(b"}") or b'"latency_ms"' in usage:
+    found = bytes(_used.decode(body).usage)
+    if not found.endswith(b"}"):
         return body
-    at = body.rfind(usage) + len(usage) - 1
-    charges = b'"latency_ms":%g' % latency_ms
-    if cost is not None:
-        charges = b'"cost":%b,' % _decimal(cost) + charges
-    comma = b"" if usage[1:-1].strip() == b"" else b","
+    at = body.rfind(found) + len(found) - 1
+    charges = b'"latency_ms":%g' % (usage.latency_ms or 0.0)
+    if usage.cost is not None:
+        charges = b'"cost":%b,' % decimal(usage.cost) + charges
+    comma = b"," if found[1:-1].strip() else b""
     return body[:at] + comma + charges + body[at:]
 
 
-def _decimal(dollars: float) -> bytes:
-    """As a JSON number that people can read: no exponent, no trailing zeros."""
+def decimal(dollars: float) -> bytes:
+    """As a number that people can read: no exponent, no trailing zeros."""
     text = f"{dollars:.12f}".rstrip("0")
     return (text + "0" if text.endswith(".") else text).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from asyncio import TimerHandle
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -31,6 +32,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._deaf = False  # a pipelined request has come: nothing further is read
+        self._when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -39,6 +41,18 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        if self._when_lost is not None:
+            self._when_lost()
+
+    def when_lost(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Call `act` when the client hangs up; a task that waits for it would cost more than the answer."""
+        if self.transport.is_closing():
+            self.loop.call_soon(act)
+        self._when_lost = act
+        return self._forget_when_lost
+
+    def _forget_when_lost(self) -> None:
+        self._when_lost = None
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -71,6 +85,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         if not self._deaf:
             self._in_head = False
             self._stop_timer()
+            self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

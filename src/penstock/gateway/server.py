@@ -1,182 +1,124 @@
-"""Running it: a model behind an address, from the first byte of the weights to a clean end."""
+"""Running it: models behind an address, from the first byte of the weights to a clean end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import ipaddress
 import logging
-import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-import uvicorn
 import uvloop
 
-from penstock import hub
 from penstock.config import Settings
-from penstock.errors import ConfigError, EngineUnavailableError, PenstockError
-from penstock.gateway.app import FrontDoor
-from penstock.gateway.backends.local import LocalBackend
+from penstock.errors import ConfigError
+from penstock.gateway.accounts import KeyRing
+from penstock.gateway.assembly import Assembly
 from penstock.gateway.banner import Banner
-from penstock.gateway.http import LimitedHTTPProtocol
-from penstock.gateway.keys import ApiKeys
-from penstock.gateway.local.model import ServedModel
-from penstock.gateway.state import Gateway
-from penstock.text.template_file import read_template
-from penstock.text.tokenizer import Tokenizer
-
-KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
-BACKLOG = 2048  # connections that may wait to be accepted
-FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
+from penstock.gateway.engine_plan import EnginePlan, load_tokenizers, managed, named, plan_engines
+from penstock.gateway.engines import start_engines
+from penstock.gateway.front import BACKLOG, Front, Signals, open_keys, reloaded
+from penstock.observe.metrics import Metrics
 
 
-def run(settings: Settings) -> None:
-    """Serve until told to stop. Raises ConfigError, ModelError, or EngineUnavailableError if it dies."""
+def run(settings: Settings, reread: Callable[[], Settings] | None = None) -> None:
+    """Serve until told to stop. Raises ConfigError, ModelError, or EngineUnavailableError at the start.
+
+    `reread` gives the settings as the sources of configuration are by then.
+    """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    check_bind(settings)
-    template = None if settings.chat_template is None else read_template(settings.chat_template)
-    with _bound(settings.host, settings.port) as listener, Banner() as banner:
-        files = hub.resolve(settings.model, progress=banner.fetching)
+    keys = open_keys(settings)
+    check_bind(settings, keys)
+    with bound(settings.host, settings.port) as listener, Banner() as banner:
+        settings = named(settings, banner.fetching)
+        plans = plan_engines(settings, banner.fetching)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            in_order = runner.run(_serve(settings, files, template, listener, banner))
+            in_order = runner.run(_serve(settings, plans, keys, listener, banner, reread))
     if not in_order:
         raise KeyboardInterrupt
 
 
-def check_bind(settings: Settings) -> None:
+def check_bind(settings: Settings, keys: KeyRing) -> None:
     """Without API keys anybody who can reach the address may call: then only this machine should."""
-    if settings.api_keys or settings.allow_public or _is_loopback(settings.host):
+    if keys.locked or settings.allow_public or _is_loopback(settings.host):
         return
     raise ConfigError(
-        f"host {settings.host} can be reached from other machines, but no API key is set: set one with "
-        "--api-key, or say --allow-public if everybody may call."
+        f"host {settings.host} can be reached from other machines, but there is no API key: make one with "
+        "'penstock keys create', set one with --api-key, or say --allow-public if everybody may call."
     )
 
 
 async def _serve(
-    settings: Settings, files: hub.ModelFiles, template: str | None, listener: socket.socket, banner: Banner
+    settings: Settings,
+    plans: list[EnginePlan],
+    keys: KeyRing,
+    listener: socket.socket,
+    banner: Banner,
+    reread: Callable[[], Settings] | None,
 ) -> bool:
     """Whether it ended in order, or running requests were left behind."""
-    signals = _Signals(asyncio.get_running_loop())
-    banner.loading(files.name)
-    loading = asyncio.create_task(LocalBackend.start(settings.engine_config(str(files.path))))
-    # Read beside the weights, which take longer.
-    tokenizer = asyncio.create_task(asyncio.to_thread(Tokenizer.load, files, chat_template=template))
+    signals = Signals(asyncio.get_running_loop())
+    engines = [managed(plan, settings.gateway.health) for plan in plans]
+    banner.loading(plans)
+    # Tokenizers are read beside the weights, which take longer.
+    tokenizers = asyncio.create_task(load_tokenizers(plans))
+    loading = asyncio.create_task(start_engines(engines))
     if await signals.first(loading):
         loading.cancel()
-    await asyncio.gather(loading, tokenizer, return_exceptions=True)
+    await asyncio.gather(loading, tokenizers, return_exceptions=True)
     if loading.cancelled():
         return True
-    backend = loading.result()
+    loading.result()
     try:
-        model = ServedModel(
-            settings.served_model_names or (files.name,),
-            await tokenizer,
-            backend.info,
-            settings.reasoning_parser,
+        metrics = Metrics()
+        assembly = Assembly(settings, metrics)
+        await assembly.build(list(zip(plans, engines, strict=True)), await tokenizers)
+        front = Front(settings, metrics, assembly, keys)
+        _listen(settings, listener)
+        if reread is not None:
+            _reload_on_hangup(signals, settings, reread, front)
+        await front.serve(
+            listener,
+            signals,
+            ready=lambda: banner.ready(url_of(listener), assembly.deployments, locked=keys.locked),
+            draining=lambda: banner.draining(settings.drain_seconds),
         )
-        model.tokenizer.check_vocabulary(model.vocab_size)
-        gateway = Gateway(model, backend, ApiKeys(settings.api_keys))
-        await _answer(settings, gateway, listener, banner, signals)
         return signals.count < 2
     finally:
-        await backend.shutdown(0.0)
+        await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
 
 
-async def _answer(
-    settings: Settings, gateway: Gateway, listener: socket.socket, banner: Banner, signals: _Signals
+def _reload_on_hangup(
+    signals: Signals, settings: Settings, reread: Callable[[], Settings], front: Front
 ) -> None:
+    current = settings
+
+    def read() -> Settings:
+        # The name of the one model of flat options does not change while it is served.
+        return dataclasses.replace(reread(), served_model_names=settings.served_model_names)
+
+    async def reload() -> None:
+        nonlocal current
+        current = await reloaded(current, read, front.reload)
+
+    signals.on_hangup(reload)
+
+
+def _listen(settings: Settings, listener: socket.socket) -> None:
     try:
         listener.listen(BACKLOG)
     except OSError as error:
         raise _bind_error(settings.host, settings.port, error) from None
-    server = _Server(
-        uvicorn.Config(
-            FrontDoor(gateway),
-            http=LimitedHTTPProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=FLUSH_SECONDS,
-        )
-    )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    dying = asyncio.create_task(gateway.backend.failed())
-    banner.ready(_url(listener), gateway.model.names[0], gateway.backend.info, keys=bool(settings.api_keys))
-    try:
-        if await signals.first(dying, serving):
-            await _drain(gateway, settings.drain_seconds, signals, dying, banner)
-        failure = dying.result() if dying.done() else None
-        gateway.abort_all(str(failure or "The server was stopped before this was complete."))
-    finally:
-        dying.cancel()
-        server.should_exit = True
-        server.force_exit = signals.count > 1
-        await serving
-    if failure is not None:
-        raise EngineUnavailableError(f"{failure} The server has stopped with it; start it again.")
-
-
-async def _drain(
-    gateway: Gateway,
-    seconds: float,
-    signals: _Signals,
-    dying: asyncio.Task[PenstockError],
-    banner: Banner,
-) -> None:
-    """Finish what runs while /health still answers; a second signal, the limit or a dead engine ends it."""
-    draining = asyncio.create_task(gateway.drain())
-    banner.draining(seconds)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await signals.first(draining, dying)
-    draining.cancel()
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are ours: uvicorn would close the door at once, and /health with it."""
-        yield
-
-
-class _Signals:
-    """Counts the requests to stop: the first one drains, the second one leaves at once."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.count = 0
-        self._came = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._note)
-
-    def _note(self) -> None:
-        self.count += 1
-        self._came.set()
-
-    async def first(self, *others: asyncio.Task[object]) -> bool:
-        """Wait for a further signal or for one of `others` to be done; whether it was the signal."""
-        self._came.clear()
-        came = asyncio.create_task(self._came.wait())
-        try:
-            await asyncio.wait((came, *others), return_when=asyncio.FIRST_COMPLETED)
-            return came.done()
-        finally:
-            came.cancel()
 
 
 @contextlib.contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
+def bound(host: str, port: int) -> Iterator[socket.socket]:
     """Take the address before the model is loaded, so that a taken port is known at once; listen later."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -212,6 +154,6 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _url(listener: socket.socket) -> str:
+def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

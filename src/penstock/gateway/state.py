@@ -1,58 +1,126 @@
-"""What the handlers share: the model, its backend, the metrics, and whether the doors are still open."""
+"""What the handlers share: the models, the callers, the accounts, and whether the doors are still open."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Protocol
+import itertools
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
-from penstock.errors import EngineUnavailableError
-from penstock.gateway.keys import ApiKeys
-from penstock.gateway.local.model import ServedModel
-from penstock.gateway.local.tokens import TokenSource
+from prometheus_client import Counter
+
+from penstock.config import GatewayConfig, TenantConfig
+from penstock.errors import EngineUnavailableError, InvalidRequestError
+from penstock.gateway.accounts import Accounts, Caller, KeyRing
+from penstock.gateway.accounts.keys import DEFAULT_TENANT
+from penstock.gateway.call import ClientGoneError
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.exchange import Exchange
 from penstock.observe.metrics import Metrics
+from penstock.protocol.decode import shown
+from penstock.protocol.errors import HTTPError
+from penstock.protocol.shapes import UsageCount
 
+logger = logging.getLogger("penstock.gateway")
 
-class Running(Protocol):
-    """The engine's work for one HTTP request: a generation, or texts to be pooled."""
-
-    def abort(self, error: BaseException) -> None:
-        """Make whoever waits for it raise `error`."""
-
-    async def close(self) -> None:
-        """Stop what still runs."""
+TICK_SECONDS: Final = 0.05
 
 
 class Gateway:
-    def __init__(self, model: ServedModel, backend: TokenSource, keys: ApiKeys) -> None:
-        self.model = model
-        self.backend = backend
+    def __init__(
+        self,
+        config: GatewayConfig,
+        deployments: list[Deployment],
+        keys: KeyRing,
+        accounts: Accounts,
+        metrics: Metrics,
+    ) -> None:
         self.keys = keys
-        self.metrics = Metrics(model.names[0], backend.info, lambda: backend.stats)
+        self.accounts = accounts
+        self.metrics = metrics
         self.draining = False
-        self._running: set[Running] = set()
+        self.configure(config, deployments)
+        self._exchanges: set[Exchange] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._tickets = itertools.count()
+        self._counted: dict[tuple[str, str], tuple[Counter, ...]] = {}
 
-    @asynccontextmanager
-    async def running(self, work: Running) -> AsyncIterator[None]:
-        """Admit a request's work and see to it that it is closed. Refuses once the server is draining."""
+    def configure(self, config: GatewayConfig, deployments: list[Deployment]) -> None:
+        """Serve these from now on; what runs goes on as it began."""
+        self.config = config
+        self.deployments = {deployment.name: deployment for deployment in deployments}
+        self._by_name = {name: deployment for deployment in deployments for name in deployment.names}
+        self._tenants = {tenant.name: tenant for tenant in config.tenants}
+        self._default = self._tenants.get(DEFAULT_TENANT) or TenantConfig(name=DEFAULT_TENANT)
+
+    # ------------------------------------------------------------ who may what
+
+    def tenant(self, caller: Caller) -> TenantConfig:
+        """The caller's limits: its tenant's, or those of everybody who has none of their own."""
+        return self._tenants.get(caller.tenant, self._default)
+
+    def models(self, caller: Caller) -> list[Deployment]:
+        """Those that the caller may use."""
+        allowed = self.tenant(caller).models
+        return [
+            deployment
+            for deployment in self.deployments.values()
+            if not allowed or any(name in allowed for name in deployment.names)
+        ]
+
+    def find(self, name: str | None, caller: Caller) -> Deployment:
+        """The model of this name; a request without one means the only one there is."""
+        allowed = self.models(caller)
+        if name is None:
+            if len(allowed) == 1:
+                return allowed[0]
+            names = ", ".join(deployment.name for deployment in allowed)
+            raise InvalidRequestError(f"model is required: one of {names}.", param="model")
+        found = self._by_name.get(name)
+        if found is None:
+            names = ", ".join(known for deployment in allowed for known in deployment.names)
+            raise HTTPError(
+                404,
+                f"The model {shown(name)} is not served here; /v1/models lists {names}.",
+                code="model_not_found",
+                param="model",
+            )
+        if found not in allowed:
+            raise HTTPError(
+                403, f"This key may not use the model {shown(name)}.", code="model_not_allowed", param="model"
+            )
+        return found
+
+    def fallbacks(self, deployment: Deployment) -> list[Deployment]:
+        return [self._by_name[name] for name in deployment.config.fallbacks if name in self._by_name]
+
+    # ------------------------------------------------------------ what runs
+
+    def next_ticket(self) -> int:
+        return next(self._tickets)
+
+    def check_open(self) -> None:
         if self.draining:
             raise EngineUnavailableError("The server is shutting down; send the request to another one.")
-        if self.backend.failure is not None:
-            raise EngineUnavailableError(str(self.backend.failure))
-        self._running.add(work)
+
+    @contextmanager
+    def exchanging(self, exchange: Exchange) -> Iterator[None]:
+        """A request is being answered: it ends when its client leaves, and a shutdown waits for it."""
+        self._exchanges.add(exchange)
         self._idle.clear()
+        stop_watching = exchange.call.when_left(lambda: exchange.abort(ClientGoneError()))
         try:
             yield
         finally:
-            try:
-                await work.close()
-            finally:
-                self._running.discard(work)
-                if not self._running:
-                    self._idle.set()
+            exchange.done = True
+            stop_watching()
+            self._exchanges.discard(exchange)
+            if not self._exchanges:
+                self._idle.set()
 
     async def drain(self) -> None:
         """Take no new work and wait for what runs."""
@@ -62,5 +130,48 @@ class Gateway:
     def abort_all(self, reason: str) -> None:
         """End everything that runs with an error that gives this reason."""
         self.draining = True
-        for work in self._running:
-            work.abort(EngineUnavailableError(reason))
+        for exchange in list(self._exchanges):
+            exchange.abort(EngineUnavailableError(reason))
+
+    async def keep_time(self) -> None:
+        """What happens without anybody asking: deadlines pass, replicas are lost, the ledger is written."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for deployment in self.deployments.values():
+                deployment.dispatcher.tick()
+            if self.accounts.due(time.monotonic()):
+                await asyncio.to_thread(self.accounts.flush)
+
+    def not_ready(self) -> str | None:
+        """Why no request should be sent here; None when one of the models at least can answer."""
+        now = time.monotonic()
+        reasons = []
+        for deployment in self.deployments.values():
+            for member in deployment.dispatcher.members.values():
+                if member.look(now):
+                    return None
+                reason = member.backend.health.reason(now) or "it is leaving"
+                reasons.append(f"{deployment.name}: {member.backend.name}: {reason}")
+        return "; ".join(reasons) + "." if reasons else "No model has a replica."
+
+    # ------------------------------------------------------------ what is counted
+
+    def count(self, exchange: Exchange, usage: UsageCount, dollars: float) -> None:
+        """What a request was billed."""
+        account = (exchange.tier, exchange.caller.tenant)
+        counters = self._counted.get(account)
+        if counters is None:
+            families = self.metrics.families
+            kinds = ("prompt", "cached", "completion", "saved")
+            counters = (
+                *(families.tokens.labels(*account, kind) for kind in kinds),
+                families.cost.labels(*account),
+            )
+            self._counted[account] = counters
+        amounts = (usage.prompt, usage.cached, usage.completion, exchange.saved, dollars)
+        for counter, amount in zip(counters, amounts, strict=True):
+            if amount:
+                counter.inc(amount)
+
+    def log_failure(self, exchange: Exchange, where: str, error: Exception) -> None:
+        logger.warning("Request %s failed at %s: %s", exchange.call.id, where, error)

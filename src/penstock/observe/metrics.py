@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -23,16 +24,29 @@ REQUEST_SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 12
 Ending = Literal["stop", "length", "abort", "error"]
 
 
-class Metrics:
-    """One model's metrics, in a registry of their own."""
+class ModelMetrics:
+    """What the answers of one model are measured by; vLLM's names, so that its dashboards show them."""
 
-    def __init__(self, model: str, info: EngineInfo, stats: Callable[[], EngineStats]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_EngineState(model, info, stats))
+    def __init__(self, families: Families, model: str) -> None:
+        self.time_to_first_token = families.time_to_first_token.labels(model)
+        self.inter_token_latency = families.inter_token_latency.labels(model)
+        self.time_per_output_token = families.time_per_output_token.labels(model)
+        self.request_latency = families.request_latency.labels(model)
+        endings: tuple[Ending, ...] = ("stop", "length", "abort", "error")
+        self.finished: dict[Ending, Counter] = {
+            ending: families.finished.labels(model, ending) for ending in endings
+        }
 
+
+class Families:
+    """Metrics by name, of all models together."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            family = Histogram(name, text, ["model_name"], buckets=buckets, registry=self._registry)
-            return family.labels(model)
+            return Histogram(name, text, ["model_name"], buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str, labels: list[str]) -> Counter:
+            return Counter(name, text, labels, registry=registry)
 
         self.time_to_first_token = histogram(
             "vllm:time_to_first_token_seconds", "From arrival to the first token of a choice.", TTFT_SECONDS
@@ -48,87 +62,172 @@ class Metrics:
         self.request_latency = histogram(
             "vllm:e2e_request_latency_seconds", "From arrival to the end of a choice.", REQUEST_SECONDS
         )
-        success = Counter(
+        self.finished = counter(
             "vllm:request_success",
             "Choices that ended, by how they did.",
             ["model_name", "finished_reason"],
-            registry=self._registry,
         )
-        endings: tuple[Ending, ...] = ("stop", "length", "abort", "error")
-        self.finished: dict[Ending, Counter] = {ending: success.labels(model, ending) for ending in endings}
-        self._http = Counter(
+        self.http = counter(
             "penstock_http_requests",
             "Requests answered, by route, method and status; 499: the client left first.",
             ["route", "method", "status"],
-            registry=self._registry,
         )
+        self.first_byte = histogram(
+            "penstock_first_byte_seconds", "From arrival to the first byte of an answer.", TTFT_SECONDS
+        )
+        self.queued = histogram(
+            "penstock_queue_seconds", "From arrival to a place at a replica.", TTFT_SECONDS
+        )
+        self.tokens = counter(
+            "penstock_tokens",
+            "Tokens billed, by tenant and kind: prompt, cached, completion; saved: prompt tokens left out.",
+            ["model_name", "tenant", "kind"],
+        )
+        self.cost = counter(
+            "penstock_cost_dollars", "What was billed, in US dollars.", ["model_name", "tenant"]
+        )
+        self.refused = counter(
+            "penstock_requests_refused",
+            "Requests refused before they reached a replica, by the error's code.",
+            ["model_name", "code"],
+        )
+        self.retries = counter(
+            "penstock_retries", "Requests sent to another replica after a failure.", ["model_name"]
+        )
+        self.fallbacks = counter(
+            "penstock_fallbacks", "Requests given to another model after a failure.", ["model_name", "to"]
+        )
+
+
+class Metrics:
+    """Everything one process measures, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.families = Families(self._registry)
+        self._models: dict[str, ModelMetrics] = {}
+        self._routes: dict[tuple[str, str, int], Counter] = {}
+
+    def model(self, name: str) -> ModelMetrics:
+        known = self._models.get(name)
+        if known is None:
+            known = self._models[name] = ModelMetrics(self.families, name)
+        return known
 
     def answered(self, route: str, method: str, status: int) -> None:
         """Count one HTTP answer. `route` is the pattern that matched, never the client's path."""
-        self._http.labels(route, method, str(status)).inc()
+        counter = self._routes.get((route, method, status))
+        if counter is None:
+            counter = self.families.http.labels(route, method, str(status))
+            self._routes[route, method, status] = counter
+        counter.inc()
+
+    def watch(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        """Export what `collect` gives, too, whenever somebody asks."""
+        self._registry.register(_Collected(collect))
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
 
-class _EngineState(Collector):
-    """Reads the engine's latest account of itself. Its counters only grow, so they export as counters."""
+@dataclass(frozen=True, slots=True)
+class WatchedEngine:
+    """An engine's latest account of itself."""
 
-    def __init__(self, model: str, info: EngineInfo, stats: Callable[[], EngineStats]) -> None:
-        self._model = model
-        self._info = info
-        self._stats = stats
+    model: str
+    number: str  # among the engines of its model
+    info: EngineInfo
+    stats: EngineStats
+
+
+class _Collected(Collector):
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
 
     def describe(self) -> list[Metric]:
-        return []  # registering must not read the engine
+        return []  # registering must not ask anybody
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._stats()
-        for name, text, value in (
-            ("vllm:num_requests_running", "Choices being computed.", stats.running),
-            (
-                "vllm:num_requests_waiting",
-                "Choices waiting for a step, preempted ones included.",
-                stats.waiting,
-            ),
-            ("vllm:kv_cache_usage_perc", "Share of KV blocks held by requests, 0 to 1.", stats.kv_usage),
-            (
-                "penstock_kv_waste_ratio",
-                "Share of allocated KV positions that held no token.",
-                stats.kv_waste,
-            ),
-        ):
-            gauge = GaugeMetricFamily(name, text, labels=["model_name"])
-            gauge.add_metric([self._model], value)
-            yield gauge
-        for name, text, value in (
-            ("vllm:prompt_tokens", "Prompt tokens taken in.", stats.prompt_tokens),
-            ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens),
-            (
-                "vllm:prefix_cache_queries",
-                "Prompt tokens looked up in the prefix cache.",
-                stats.prefix_queries,
-            ),
-            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_hits),
-            ("vllm:num_preemptions", "Requests set back for lack of KV blocks.", stats.preemptions),
-            ("penstock_engine_steps", "Steps computed.", stats.steps),
-        ):
-            counter = CounterMetricFamily(name, text, labels=["model_name"])
-            counter.add_metric([self._model], value)
-            yield counter
+        yield from self._collect()
+
+
+def engine_metrics(engines: Iterable[WatchedEngine]) -> Iterator[Metric]:
+    """The engines' latest accounts. Their counters only grow, so they export as counters."""
+    engines = list(engines)
+    for name, text, gauge in _GAUGES:
+        family = GaugeMetricFamily(name, text, labels=_LABELS)
+        for engine in engines:
+            family.add_metric([engine.model, engine.number], gauge(engine.stats))
+        yield family
+    for name, text, count in _COUNTERS:
+        counters = CounterMetricFamily(name, text, labels=_LABELS)
+        for engine in engines:
+            counters.add_metric([engine.model, engine.number], count(engine.stats))
+        yield counters
+    yield _blocks(engines)
+    config = GaugeMetricFamily(
+        "vllm:cache_config_info",
+        "Constants of the KV cache.",
+        labels=[*_LABELS, "block_size", "num_gpu_blocks"],
+    )
+    for engine in engines:
+        info = engine.info
+        config.add_metric([engine.model, engine.number, str(info.block_size), str(info.num_blocks)], 1)
+    yield config
+
+
+def _blocks(engines: Iterable[WatchedEngine]) -> Metric:
+    blocks = GaugeMetricFamily(
+        "penstock_kv_blocks",
+        "KV blocks: held by requests, cached for reuse, free.",
+        labels=[*_LABELS, "state"],
+    )
+    for engine in engines:
+        stats = engine.stats
         held = stats.blocks_total - stats.blocks_free - stats.blocks_cached
-        blocks = GaugeMetricFamily(
-            "penstock_kv_blocks",
-            "KV blocks: held by requests, cached for reuse, free.",
-            labels=["model_name", "state"],
-        )
-        for state, number in (("held", held), ("cached", stats.blocks_cached), ("free", stats.blocks_free)):
-            blocks.add_metric([self._model, state], number)
-        yield blocks
-        config = GaugeMetricFamily(
-            "vllm:cache_config_info",
-            "Constants of the KV cache.",
-            labels=["model_name", "block_size", "num_gpu_blocks"],
-        )
-        config.add_metric([self._model, str(self._info.block_size), str(self._info.num_blocks)], 1)
-        yield config
+        for state, number in (
+            ("held", held),
+            ("cached", stats.blocks_cached),
+            ("free", stats.blocks_free),
+        ):
+            blocks.add_metric([engine.model, engine.number, state], number)
+    return blocks
+
+
+_LABELS: Final = ["model_name", "engine"]
+_Reading = tuple[str, str, Callable[[EngineStats], float]]
+
+_GAUGES: Final[tuple[_Reading, ...]] = (
+    ("vllm:num_requests_running", "Choices being computed.", lambda stats: stats.running),
+    (
+        "vllm:num_requests_waiting",
+        "Choices waiting for a step, preempted ones included.",
+        lambda stats: stats.waiting,
+    ),
+    (
+        "vllm:kv_cache_usage_perc",
+        "Share of KV blocks held by requests, 0 to 1.",
+        lambda stats: stats.kv_usage,
+    ),
+    (
+        "penstock_kv_waste_ratio",
+        "Share of allocated KV positions that held no token.",
+        lambda stats: stats.kv_waste,
+    ),
+)
+_COUNTERS: Final[tuple[_Reading, ...]] = (
+    ("vllm:prompt_tokens", "Prompt tokens taken in.", lambda stats: stats.prompt_tokens),
+    ("vllm:generation_tokens", "Tokens generated.", lambda stats: stats.generated_tokens),
+    (
+        "vllm:prefix_cache_queries",
+        "Prompt tokens looked up in the prefix cache.",
+        lambda stats: stats.prefix_queries,
+    ),
+    (
+        "vllm:prefix_cache_hits",
+        "Prompt tokens found in the prefix cache.",
+        lambda stats: stats.prefix_hits,
+    ),
+    ("vllm:num_preemptions", "Requests set back for lack of KV blocks.", lambda stats: stats.preemptions),
+    ("penstock_engine_steps", "Steps computed.", lambda stats: stats.steps),
+)

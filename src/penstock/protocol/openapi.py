@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.engine.config import Task
 from penstock.protocol import sse
 from penstock.protocol.chat import ChatWire
 from penstock.protocol.completion import CompletionWire
@@ -29,17 +28,20 @@ from penstock.protocol.tokens import DetokenizeRequest, DetokenizeResponse, Toke
 _ERRORS = {
     400: "The request is wrong; `param` names the field.",
     401: "API keys are configured and this request has none, or a wrong one.",
+    403: "The key's tenant may not use this model.",
     404: "No such model or path.",
     405: "The path does not know this method; `Allow` has the ones it knows.",
     408: "The body took too long to arrive.",
     413: "The body is larger than the server takes.",
     415: "The body is not plain application/json.",
-    429: "The queue is full; `Retry-After` says when to come back.",
+    429: "The queue is full or a limit is reached; `Retry-After` says when to come back.",
     431: "The headers are too large.",
     500: "The server failed on this request.",
-    503: "The server is draining, or its engine is not available.",
+    502: "The server that should answer gave no usable answer.",
+    503: "The server is draining, or nobody can answer now.",
+    504: "The server that should answer took too long.",
 }
-_GENERATION = (400, 401, 404, 405, 408, 413, 415, 429, 431, 500, 503)
+_GENERATION = (400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 502, 503, 504)
 _POST = (400, 401, 404, 405, 408, 413, 415, 431, 500)
 _GET = (405, 431, 500)
 
@@ -57,7 +59,7 @@ class Operation:
     chunk: Any = None  # of a stream
     errors: tuple[int, ...] = _GET
     open: bool = False  # answers without an API key
-    task: Task | None = None  # what the model must be able to do
+    asks: str = ""  # what a model is asked for, by the name backends know it by; "": no model is asked
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -65,8 +67,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/chat/completions",
         method="post",
         name="createChatCompletion",
+        asks="createChatCompletion",
         summary="Continue a conversation",
-        task="generate",
         request=ChatWire,
         response=ChatCompletion,
         chunk=ChatChunk,
@@ -76,8 +78,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/completions",
         method="post",
         name="createCompletion",
+        asks="createCompletion",
         summary="Continue text or token ids",
-        task="generate",
         request=CompletionWire,
         response=Completion,
         chunk=Completion,
@@ -87,51 +89,73 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/embeddings",
         method="post",
         name="createEmbedding",
+        asks="createEmbedding",
         summary="Turn texts or token ids into vectors",
         request=EmbeddingWire,
         response=EmbeddingResponse,
         errors=_GENERATION,
-        task="embed",
     ),
     Operation(
         path="/v1/rerank",
         method="post",
         name="rerank",
+        asks="rerank",
         summary="Put documents in order by how well they answer a query",
         request=RerankWire,
         response=RerankResponse,
         errors=_GENERATION,
-        task="score",
     ),
     Operation(
         path="/rerank",
         method="post",
         name="rerankShort",
+        asks="rerank",
         summary="The same as /v1/rerank",
         request=RerankWire,
         response=RerankResponse,
         errors=_GENERATION,
-        task="score",
     ),
     Operation(
         path="/v1/score",
         method="post",
         name="score",
+        asks="score",
         summary="How well texts go together, two by two",
         request=ScoreWire,
         response=ScoreResponse,
         errors=_GENERATION,
-        task="score",
     ),
     Operation(
         path="/score",
         method="post",
         name="scoreShort",
+        asks="score",
         summary="The same as /v1/score",
         request=ScoreWire,
         response=ScoreResponse,
         errors=_GENERATION,
-        task="score",
+    ),
+    Operation(
+        path="/v1/responses",
+        method="post",
+        name="createResponse",
+        asks="createResponse",
+        summary="OpenAI's Responses, where the model's server has them",
+        request=dict,
+        response=dict,
+        chunk=dict,
+        errors=_GENERATION,
+    ),
+    Operation(
+        path="/v1/messages",
+        method="post",
+        name="createMessage",
+        asks="createMessage",
+        summary="Anthropic's Messages",
+        request=dict,
+        response=dict,
+        chunk=dict,
+        errors=_GENERATION,
     ),
     Operation(
         path="/v1/models",

@@ -27,6 +27,8 @@ class Usage(msgspec.Struct):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET  # of models that reason
+    cost: float | UnsetType = UNSET  # US dollars, of models with a price
+    latency_ms: float | UnsetType = UNSET  # from arrival to the end
 
 
 class PromptLogprob(msgspec.Struct):
@@ -156,8 +158,8 @@ class Model(msgspec.Struct, kw_only=True):
     owned_by: str = "penstock"
     root: str
     parent: None = None
-    max_model_len: int
-    tasks: list[Task]  # what the model can be asked for
+    max_model_len: int | None = None  # None: only the server behind it knows
+    tasks: list[Task] | None = None  # what the model can be asked for
 
 
 class ModelList(msgspec.Struct, kw_only=True):

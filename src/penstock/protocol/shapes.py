@@ -84,6 +84,8 @@ class UsageCount:
     completion: int = 0
     cached: int = 0
     reasoning: int | None = None  # of the completion; None: the model does not reason
+    cost: float | None = None  # US dollars, once all is known; None: no price, or not yet
+    latency_ms: float | None = None  # from arrival to the end
 
     def message(self) -> Usage:
         return Usage(
@@ -92,6 +94,8 @@ class UsageCount:
             self.prompt + self.completion,
             PromptTokensDetails(self.cached),
             UNSET if self.reasoning is None else CompletionTokensDetails(self.reasoning),
+            given(self.cost),
+            given(self.latency_ms),
         )
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import PenstockError
+from penstock.protocol.errors import (
+    RATE_LIMIT,
+    SERVER_ERROR,
+    UNAVAILABLE,
+    UNAVAILABLE_RETRY_SECONDS,
+    HTTPError,
+    retry,
+)
 
 if TYPE_CHECKING:
     from penstock.gateway.balance import Load
@@ -16,15 +23,24 @@ if TYPE_CHECKING:
     from penstock.gateway.health import Health
 
 
-class BackendError(PenstockError):
+_CODES = {429: "backend_overloaded", 502: "bad_gateway", 503: "engine_unavailable", 504: "gateway_timeout"}
+_TYPES = {429: RATE_LIMIT, 503: UNAVAILABLE}
+
+
+class BackendError(HTTPError):
     """This backend cannot answer now, through no fault of the client's; another one perhaps can.
 
     The message is for the client: it names no address. `status` is what the client gets if nobody can.
     """
 
     def __init__(self, message: str, *, status: int = 502, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(
+            status,
+            message,
+            code=_CODES.get(status, "bad_gateway"),
+            type=_TYPES.get(status, SERVER_ERROR),
+            headers=retry(retry_after or UNAVAILABLE_RETRY_SECONDS) if status in (429, 503) else None,
+        )
         self.retry_after = retry_after  # seconds, if it said so
 
 
@@ -50,6 +66,10 @@ class Backend(Protocol):
     @property
     def prioritizes(self) -> bool:
         """Whether it lets urgent work overtake what it has already taken."""
+
+    @property
+    def restarts(self) -> bool:
+        """Whether somebody starts it again when it is gone."""
 
     @property
     def upstream_model(self) -> str:

@@ -9,16 +9,14 @@ from functools import partial
 import msgspec
 
 from penstock.engine.request import TokenEvent
-from penstock.errors import PenstockError
-from penstock.gateway.call import Call, ClientGoneError
+from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.choice import SentChoice
 from penstock.gateway.local.generation import Generation
+from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
 from penstock.gateway.local.prompt import BYTES_PER_SCORE, EchoedPrompt
 from penstock.gateway.local.scores import Scores
-from penstock.gateway.state import Gateway
-from penstock.observe.metrics import Ending
-from penstock.protocol import sse
+from penstock.observe.metrics import Ending, ModelMetrics
 from penstock.protocol.shapes import Answered, Delta, Shape
 from penstock.text.choice import best
 
@@ -27,17 +25,23 @@ OPENING_SECONDS = 2.0
 
 class Answer:
     def __init__(
-        self, gateway: Gateway, generation: Generation, shape: Shape, prepared: Prepared, arrived: float
+        self,
+        model: ServedModel,
+        metrics: ModelMetrics,
+        generation: Generation,
+        shape: Shape,
+        prepared: Prepared,
+        arrived: float,
     ) -> None:
-        tokenizer, params, shown = gateway.model.tokenizer, prepared.params, prepared.shown
+        tokenizer, params, shown = model.tokenizer, prepared.params, prepared.shown
         scores = Scores(tokenizer, as_ids=shown.as_ids)
-        self._model = gateway.model
+        self._model = model
         self._generation = generation
         self._shape = shape
         self._n = params.n
         self._returned = prepared.returned
         self._usage = shape.header.usage
-        self._usage.prompt = sum(len(prompt.ids) for prompt in prepared.prompts)
+        self._usage.prompt = prepared.prompt_tokens
         self._usage.reasoning = None if prepared.reasoning is None else 0
         self._prompts = [EchoedPrompt(prompt, shown, scores) for prompt in prepared.prompts]
         self._scored = any(prompt.scores_size for prompt in self._prompts)
@@ -51,47 +55,43 @@ class Answer:
                 shown,
                 prepared.reasoning,
                 self._usage,
-                gateway.metrics,
+                metrics,
                 arrived,
             )
             for index in range(self._n * len(self._prompts))
         ]
         self._open = len(self._choices)
 
-    async def whole(self, call: Call) -> None:
+    async def whole(self, exchange: Exchange) -> None:
         while self._open:
             await self._next()
         # The choices share what is shown of their prompt, but it is written out for each of them.
         size = self._n * sum(prompt.scores_size for prompt in self._prompts)
         size += sum(choice.scores_size for choice in self._choices)
-        await call.answer(await self._model.written(size, self._whole))
+        exchange.charge(self._usage)
+        await exchange.answer(await self._model.written(size, self._whole), self._usage)
 
-    async def stream(self, call: Call) -> None:
+    async def stream(self, exchange: Exchange) -> None:
         # The engine may still refuse, which takes another status than 200; its word comes with the
         # first token at the latest. A client that waits longer in the queue sees the stream open.
         await self._generation.wait(OPENING_SECONDS)
         self._generation.check()
-        await call.start_stream()
+        await exchange.start_stream()
+        usage, delivered = self._usage, exchange.delivered
+        delivered.prompt = usage.prompt
         data = self._shape.opening(len(self._choices), self._prompts[0].token_ids)
-        try:
-            while self._open:
-                if data:
-                    await call.write(data)
-                deltas = await self._next()
-                if self._scored:  # they may have a prompt's scores, which come all at once
-                    scores = sum(len(delta.positions or ()) for delta in deltas)
-                    data = await self._model.written(BYTES_PER_SCORE * scores, partial(self._events, deltas))
-                else:
-                    data = self._events(deltas)
-            await call.end_stream(data + self._shape.closing())
-        except ClientGoneError:
-            raise
-        except Exception as error:
-            # The status line said 200 long ago: the error must be an event of the stream.
-            self.count_unfinished("error")
-            await call.end_stream(sse.error_event(error) + sse.DONE)
-            if not isinstance(error, PenstockError):
-                raise
+        while self._open:
+            if data:
+                await exchange.write(data, usage.completion - delivered.completion)
+            deltas = await self._next()
+            if self._scored:  # they may have a prompt's scores, which come all at once
+                scores = sum(len(delta.positions or ()) for delta in deltas)
+                data = await self._model.written(BYTES_PER_SCORE * scores, partial(self._events, deltas))
+            else:
+                data = self._events(deltas)
+        delivered.cached = usage.cached
+        exchange.charge(usage)
+        await exchange.end_stream(data + self._shape.closing(), usage.completion - delivered.completion)
 
     def count_unfinished(self, ending: Ending) -> None:
         for choice in self._choices:

@@ -7,7 +7,7 @@ from penstock.engine.request import SamplingParams, TokenEvent
 from penstock.errors import InvalidRequestError
 from penstock.gateway.local.prompt import BYTES_PER_SCORE, EchoedPrompt, Shown
 from penstock.gateway.local.scores import Scores
-from penstock.observe.metrics import Ending, Metrics
+from penstock.observe.metrics import Ending, ModelMetrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.responses import FinishReason
 from penstock.protocol.shapes import Answered, Delta, Position, UsageCount
@@ -28,7 +28,7 @@ class SentChoice:
         shown: Shown,
         reasoning: Reasoning | None,
         usage: UsageCount,
-        metrics: Metrics,
+        metrics: ModelMetrics,
         arrived: float,
     ) -> None:
         self.finish_reason: FinishReason | None = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
-from typing import TypeVar
+
+import msgspec
 
 from penstock.engine.vectors import Vector, check_dimensions, similarity
-from penstock.gateway.call import Call
+from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.model import ServedModel
-from penstock.gateway.local.pooled import pool
-from penstock.gateway.state import Gateway
+from penstock.gateway.local.pooled import PooledPrepared, pool
+from penstock.gateway.local.tokens import TokenSource
+from penstock.observe.metrics import ModelMetrics
 from penstock.protocol.completion import check_prompt_ids
 from penstock.protocol.embeddings import (
     EmbeddingRequest,
@@ -28,29 +29,34 @@ from penstock.protocol.rerank import (
     ranked,
 )
 from penstock.protocol.score import Place, Score, ScoreRequest, ScoreResponse, parse_score
+from penstock.protocol.shapes import UsageCount
 from penstock.text.reading import Read
 
-R = TypeVar("R", bound=PooledRequest)
 
-
-async def embeddings(gateway: Gateway, call: Call) -> None:
-    pooled = await _pooled(gateway, call, _read_embeddings)
-    if pooled is None:
-        return
-    request, texts, vectors = pooled
-    model, tokens = gateway.model.check_name(request.model), sum(len(text.ids) for text in texts)
+async def embeddings(
+    model: ServedModel,
+    source: TokenSource,
+    metrics: ModelMetrics,
+    exchange: Exchange,
+    prepared: PooledPrepared[EmbeddingRequest],
+) -> None:
+    vectors = await pool(source, metrics, exchange, prepared)
+    request, tokens = prepared.request, prepared.prompt_tokens
     size = sum(vector.nbytes for vector in vectors)
-    await call.answer(
-        await gateway.model.written(size, lambda: encode_embeddings(request, vectors, model, tokens))
-    )
+    body = await model.written(size, lambda: encode_embeddings(request, vectors, exchange.model, tokens))
+    await exchange.answer(body, UsageCount(tokens))
 
 
-async def rerank(gateway: Gateway, call: Call) -> None:
-    pooled = await _pooled(gateway, call, _read_rerank)
-    if pooled is None:
-        return
-    request, texts, vectors = pooled
-    if gateway.model.reads_pairs:
+async def rerank(
+    model: ServedModel,
+    source: TokenSource,
+    metrics: ModelMetrics,
+    exchange: Exchange,
+    prepared: PooledPrepared[RerankRequest],
+) -> None:
+    vectors = await pool(source, metrics, exchange, prepared)
+    request = prepared.request
+    if model.reads_pairs:
         scores = [float(vector[0]) for vector in vectors]
     else:
         scores = [similarity(vectors[0], document) for document in vectors[1:]]
@@ -61,47 +67,36 @@ async def rerank(gateway: Gateway, call: Call) -> None:
     if request.return_documents is not False:
         for result in results:
             result.document = RerankDocument(documents[result.index])
-    await call.answer_json(
-        RerankResponse(
-            id=f"rerank-{uuid.uuid4().hex}",
-            model=gateway.model.check_name(request.model),
-            results=results,
-            usage=_usage(texts),
-        )
+    answer = RerankResponse(
+        id=f"rerank-{uuid.uuid4().hex}",
+        model=exchange.model,
+        results=results,
+        usage=_usage(prepared),
     )
+    await exchange.answer(msgspec.json.encode(answer), UsageCount(prepared.prompt_tokens))
 
 
-async def score(gateway: Gateway, call: Call) -> None:
-    pooled = await _pooled(gateway, call, _read_score)
-    if pooled is None:
-        return
-    request, texts, vectors = pooled
-    scores = _scores(gateway.model, request, vectors)
-    await call.answer_json(
-        ScoreResponse(
-            id=f"score-{uuid.uuid4().hex}",
-            created=int(time.time()),
-            model=gateway.model.check_name(request.model),
-            data=[Score(index=index, score=value) for index, value in enumerate(scores)],
-            usage=_usage(texts),
-        )
+async def score(
+    model: ServedModel,
+    source: TokenSource,
+    metrics: ModelMetrics,
+    exchange: Exchange,
+    prepared: PooledPrepared[ScoreRequest],
+) -> None:
+    vectors = await pool(source, metrics, exchange, prepared)
+    scores = _scores(model, prepared.request, vectors)
+    answer = ScoreResponse(
+        id=f"score-{uuid.uuid4().hex}",
+        created=int(time.time()),
+        model=exchange.model,
+        data=[Score(index=index, score=value) for index, value in enumerate(scores)],
+        usage=_usage(prepared),
     )
+    await exchange.answer(msgspec.json.encode(answer), UsageCount(prepared.prompt_tokens))
 
 
-async def _pooled(
-    gateway: Gateway, call: Call, read: Callable[[ServedModel, bytes], tuple[R, list[Read]]]
-) -> tuple[R, list[Read], list[Vector]] | None:
-    """The request, its texts, and a vector or score of each; None if the client has left."""
-    arrived = time.monotonic()
-    body = await call.body()
-    request, texts = await gateway.model.apart(len(body), lambda: read(gateway.model, body))
-    vectors = await pool(gateway, call, texts, request, arrived)
-    return None if vectors is None else (request, texts, vectors)
-
-
-def _read_embeddings(model: ServedModel, body: bytes) -> tuple[EmbeddingRequest, list[Read]]:
+def prepare_embeddings(model: ServedModel, body: bytes) -> PooledPrepared[EmbeddingRequest]:
     request = parse_embeddings(body)
-    model.check_name(request.model)
     check_dimensions(request.dimensions, model.embedding_size)
     keep, framed = request.truncate_prompt_tokens, request.add_special_tokens is not False
     texts = []
@@ -111,28 +106,28 @@ def _read_embeddings(model: ServedModel, body: bytes) -> tuple[EmbeddingRequest,
         else:
             texts.append(model.reader.token_ids(value, where, keep=keep))
             check_prompt_ids(value, model.vocab_size, where)
-    return request, texts
+    return PooledPrepared(request, texts)
 
 
-def _read_rerank(model: ServedModel, body: bytes) -> tuple[RerankRequest, list[Read]]:
+def prepare_rerank(model: ServedModel, body: bytes) -> PooledPrepared[RerankRequest]:
     request = parse_rerank(body)
-    model.check_name(request.model)
     query = ("query", request.query)
     documents = [(f"documents[{index}]", text) for index, text in enumerate(request.texts())]
     if model.reads_pairs:
-        return request, [_read_pair(model, query, document, request) for document in documents]
-    return request, [_read(model, place, request) for place in (query, *documents)]
+        return PooledPrepared(
+            request, [_read_pair(model, query, document, request) for document in documents]
+        )
+    return PooledPrepared(request, [_read(model, place, request) for place in (query, *documents)])
 
 
-def _read_score(model: ServedModel, body: bytes) -> tuple[ScoreRequest, list[Read]]:
+def prepare_score(model: ServedModel, body: bytes) -> PooledPrepared[ScoreRequest]:
     request = parse_score(body)
-    model.check_name(request.model)
     pairs = request.pairs()
     if model.reads_pairs:
-        return request, [_read_pair(model, left, right, request) for left, right in pairs]
+        return PooledPrepared(request, [_read_pair(model, left, right, request) for left, right in pairs])
     # Each text is read once, however many it is compared with.
     places = dict.fromkeys(place for pair in pairs for place in pair)
-    return request, [_read(model, place, request) for place in places]
+    return PooledPrepared(request, [_read(model, place, request) for place in places])
 
 
 def _scores(model: ServedModel, request: ScoreRequest, vectors: list[Vector]) -> list[float]:
@@ -156,6 +151,6 @@ def _read_pair(model: ServedModel, left: Place, right: Place, request: PooledReq
     return model.reader.pair(texts[0], texts[1], (names[0], names[1]), keep=request.truncate_prompt_tokens)
 
 
-def _usage(texts: list[Read]) -> PooledUsage:
-    count = sum(len(text.ids) for text in texts)
+def _usage(prepared: PooledPrepared[PooledRequest]) -> PooledUsage:
+    count = prepared.prompt_tokens
     return PooledUsage(prompt_tokens=count, total_tokens=count)

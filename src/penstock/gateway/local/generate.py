@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
+from collections.abc import Callable
 
-from penstock.gateway.call import Call
+from penstock.errors import InvalidRequestError, QueueFullError
+from penstock.gateway.call import ClientGoneError
+from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.answer import Answer
 from penstock.gateway.local.beams import BeamBackend
 from penstock.gateway.local.generation import Generation, Submitter
-from penstock.gateway.local.prepare import Prepared, prepare_chat, prepare_completion
-from penstock.gateway.serving import serving
-from penstock.gateway.state import Gateway
+from penstock.gateway.local.model import ServedModel
+from penstock.gateway.local.prepare import Prepared
+from penstock.gateway.local.tokens import TokenSource
+from penstock.observe.metrics import ModelMetrics
 from penstock.protocol.chat_shape import ChatShape
 from penstock.protocol.completion_shape import CompletionShape
-from penstock.protocol.generation import GenerationRequest
 from penstock.protocol.shapes import Header, Shape
 
 
-async def chat_completions(gateway: Gateway, call: Call) -> None:
-    arrived = time.monotonic()
-    body = await call.body()
-    prepared = await gateway.model.apart(len(body), lambda: prepare_chat(gateway.model, body))
-    shape = ChatShape(_header("chatcmpl", gateway, prepared.request))
-    await _generate(gateway, call, shape, prepared, arrived)
+async def chat(
+    model: ServedModel, source: TokenSource, metrics: ModelMetrics, exchange: Exchange, prepared: Prepared
+) -> None:
+    await _generate(model, source, metrics, exchange, prepared, ChatShape, "chatcmpl")
 
 
-async def completions(gateway: Gateway, call: Call) -> None:
-    arrived = time.monotonic()
-    body = await call.body()
-    prepared = await gateway.model.apart(len(body), lambda: prepare_completion(gateway.model, body))
-    shape = CompletionShape(_header("cmpl", gateway, prepared.request))
-    await _generate(gateway, call, shape, prepared, arrived)
+async def completion(
+    model: ServedModel, source: TokenSource, metrics: ModelMetrics, exchange: Exchange, prepared: Prepared
+) -> None:
+    await _generate(model, source, metrics, exchange, prepared, CompletionShape, "cmpl")
 
 
-def _header(prefix: str, gateway: Gateway, request: GenerationRequest) -> Header:
-    options = request.stream_options
+async def _generate(
+    model: ServedModel,
+    source: TokenSource,
+    metrics: ModelMetrics,
+    exchange: Exchange,
+    prepared: Prepared,
+    shaped: Callable[[Header], Shape],
+    prefix: str,
+) -> None:
+    shape = shaped(_header(prefix, model, exchange, prepared))
+    requests = prepared.requests(
+        shape.header.id, model.tokenizer.eos_token_ids, exchange.salt, exchange.priority
+    )
+    submitter: Submitter = source if prepared.beam is None else BeamBackend(source, prepared.beam)
+    generation = Generation(submitter, requests)
+    answer = Answer(model, metrics, generation, shape, prepared, exchange.arrived)
+    try:
+        generation.start()
+        if prepared.request.stream:
+            await answer.stream(exchange)
+        else:
+            await answer.whole(exchange)
+    except asyncio.CancelledError:
+        answer.count_unfinished("abort" if isinstance(exchange.aborted, ClientGoneError) else "error")
+        raise
+    except Exception as error:
+        # Where nothing had begun it is the engine that refuses, which is no ending.
+        if generation.begun or not isinstance(error, InvalidRequestError | QueueFullError):
+            answer.count_unfinished("error")
+        raise
+    finally:
+        await generation.close()
+
+
+def _header(prefix: str, model: ServedModel, exchange: Exchange, prepared: Prepared) -> Header:
+    options = prepared.request.stream_options
     return Header(
         id=f"{prefix}-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=gateway.model.check_name(request.model),
-        system_fingerprint=gateway.model.fingerprint,
+        model=exchange.model,
+        system_fingerprint=model.fingerprint,
         include_usage=bool(options and options.include_usage),
         running_usage=bool(options and options.include_usage and options.continuous_usage_stats),
     )
-
-
-async def _generate(gateway: Gateway, call: Call, shape: Shape, prepared: Prepared, arrived: float) -> None:
-    # A client chooses its cache_salt: the key in front keeps it among what that key has computed.
-    salt = f"{call.tenant}/{prepared.request.cache_salt or ''}"
-    requests = prepared.requests(shape.header.id, gateway.model.tokenizer.eos_token_ids, salt)
-    backend: Submitter = gateway.backend
-    if prepared.beam is not None:
-        backend = BeamBackend(gateway.backend, prepared.beam)
-    generation = Generation(backend, requests)
-    answer = Answer(gateway, generation, shape, prepared, arrived)
-    async with serving(gateway, call, generation, answer.count_unfinished):
-        if prepared.request.stream:
-            await answer.stream(call)
-        else:
-            await answer.whole(call)

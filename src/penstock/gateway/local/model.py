@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from penstock import __version__
 from penstock.engine.config import EngineInfo, Task
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
-from penstock.protocol.decode import shown
-from penstock.protocol.errors import HTTPError
 from penstock.protocol.responses import Model
 from penstock.text.chat import ChatTemplate
 from penstock.text.reading import Reader
@@ -37,9 +35,12 @@ class ServedModel:
         reasoning_parser: str = "auto",
     ) -> None:
         self.names = names
+        self.info = info
         self.tokenizer = tokenizer
         self.context = info.max_model_len  # tokens
         self.tasks = info.tasks
+        self.max_running = info.max_running
+        self.block_size = info.block_size
         self.embedding_size = info.embedding_size
         self.reads_pairs = info.pooling == "score"  # a cross-encoder: two texts in, their score out
         self.reader = Reader(tokenizer, info.max_model_len)
@@ -56,19 +57,6 @@ class ServedModel:
         self._pending = 0
         self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="read")
         self._writers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write")
-
-    def check_name(self, name: str | None) -> str:
-        """The name to answer under; a request without one means the model that is there."""
-        if name is None:
-            return self.names[0]
-        if name not in self.names:
-            raise HTTPError(
-                404,
-                f"The model {shown(name)} is not served here; /v1/models lists {', '.join(self.names)}.",
-                code="model_not_found",
-                param="model",
-            )
-        return name
 
     def check_task(self, task: Task) -> None:
         """Refuse what this kind of model cannot do, with what it can."""

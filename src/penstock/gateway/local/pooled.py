@@ -5,53 +5,81 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from penstock.engine.request import Request, TokenEvent
 from penstock.engine.vectors import Vector, vector
-from penstock.errors import QueueFullError
-from penstock.gateway.call import Call
-from penstock.gateway.local.tokens import RETRY_SECONDS, EventStream
-from penstock.gateway.serving import serving
-from penstock.gateway.state import Gateway
-from penstock.observe.metrics import Ending
+from penstock.errors import InvalidRequestError, QueueFullError
+from penstock.gateway.call import ClientGoneError
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.local.tokens import RETRY_SECONDS, EventStream, TokenSource
+from penstock.observe.metrics import Ending, ModelMetrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 from penstock.protocol.pooled import PooledRequest
 from penstock.text.reading import Read
 
+R = TypeVar("R", bound=PooledRequest, covariant=True)
 # Texts of one HTTP request in the engine at once: enough for its steps to be full, and no more, so that a
 # request of thousands of texts leaves room in the queue for others.
 WINDOW = 256
 
 
+@dataclass(frozen=True, slots=True)
+class PooledPrepared(Generic[R]):
+    """One HTTP request, ready to run: its texts as the engine reads them."""
+
+    request: R
+    texts: list[Read]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(text.ids) for text in self.texts)
+
+    @property
+    def choices(self) -> int:
+        return min(len(self.texts), WINDOW)
+
+
 async def pool(
-    gateway: Gateway, call: Call, texts: list[Read], request: PooledRequest, arrived: float
-) -> list[Vector] | None:
-    """The vectors of all texts, in their order; None if the client did not wait for them."""
+    source: TokenSource, metrics: ModelMetrics, exchange: Exchange, prepared: PooledPrepared[PooledRequest]
+) -> list[Vector]:
+    """The vectors of all texts, in their order."""
     name = uuid.uuid4().hex
-    salt = f"{call.tenant}/{request.cache_salt or ''}"
     requests = [
         Request(
             id=f"pool-{name}-{number}",
             prompt=text.ids,
             segments=text.segments,
-            pooling=gateway.backend.info.pooling,
-            priority=request.priority or 0,
-            salt=salt,
+            pooling=source.info.pooling,
+            priority=exchange.priority + (prepared.request.priority or 0),
+            salt=exchange.salt,
         )
-        for number, text in enumerate(texts)
+        for number, text in enumerate(prepared.texts)
     ]
-    pooled = Pooled(gateway, requests, arrived)
-    async with serving(gateway, call, pooled, pooled.count_unfinished):
-        await pooled.run()
-    return pooled.vectors
+    pooled = Pooled(source, metrics, requests, exchange.arrived)
+    try:
+        return await pooled.run()
+    except asyncio.CancelledError:
+        pooled.count_unfinished("abort" if isinstance(exchange.aborted, ClientGoneError) else "error")
+        raise
+    except Exception as error:
+        # Where nothing had begun it is the engine that refuses, which is no ending.
+        if pooled.begun or not isinstance(error, InvalidRequestError | QueueFullError):
+            pooled.count_unfinished("error")
+        raise
+    finally:
+        await pooled.close()
 
 
 class Pooled:
-    """Whoever starts one must close it, whatever happens in between."""
+    """Whoever runs one must close it, whatever happens in between."""
 
-    def __init__(self, gateway: Gateway, requests: list[Request], arrived: float) -> None:
-        self._backend = gateway.backend
-        self._metrics = gateway.metrics
+    def __init__(
+        self, source: TokenSource, metrics: ModelMetrics, requests: list[Request], arrived: float
+    ) -> None:
+        self._backend = source
+        self._metrics = metrics
         self._requests = requests
         self._arrived = arrived
         self._sent = 0  # requests that the backend took
@@ -65,11 +93,9 @@ class Pooled:
     def begun(self) -> bool:
         return bool(self._found)
 
-    def start(self) -> None:
+    async def run(self) -> list[Vector]:
+        """All vectors, in the order of the requests."""
         self._send()
-
-    async def run(self) -> None:
-        """Until all vectors have come. `start` it first."""
         while len(self._found) < len(self._requests):
             if self._streams:
                 await self._wake.wait()
@@ -79,16 +105,10 @@ class Pooled:
             if self._error is not None:
                 raise self._error
             self._send()
-
-    @property
-    def vectors(self) -> list[Vector] | None:
-        """All of them, in the order of the requests; None as long as any is missing."""
-        if len(self._found) < len(self._requests):
-            return None
         return [self._found[number] for number in range(len(self._requests))]
 
-    def abort(self, error: BaseException) -> None:
-        """Make `run` raise `error`: the client left, or the server must stop."""
+    def _fail(self, error: BaseException) -> None:
+        """Make `run` raise `error`."""
         if self._error is None:
             self._error = error
             self._wake.set()
@@ -126,7 +146,7 @@ class Pooled:
                 if event.finish_reason is not None:
                     self._take(number, event)
         except Exception as error:
-            self.abort(error)
+            self._fail(error)
         finally:
             del self._streams[number]
             events.close()

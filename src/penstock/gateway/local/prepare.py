@@ -35,7 +35,22 @@ class Prepared:
     reasoning: Reasoning | None = None
     shown: Shown = field(default_factory=Shown)
 
-    def requests(self, name: str, eos_token_ids: tuple[int, ...], salt: str) -> list[Request]:
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(prompt.ids) for prompt in self.prompts)
+
+    @property
+    def choices(self) -> int:
+        """How many the engine computes, over all prompts."""
+        return self.params.n * len(self.prompts)
+
+    def output_tokens(self, context: int) -> int:
+        """The most that all choices together can have."""
+        limit = self.params.max_tokens
+        room = [context - len(prompt.ids) for prompt in self.prompts]
+        return self.params.n * sum(left if limit is None else min(left, limit) for left in room)
+
+    def requests(self, name: str, eos_token_ids: tuple[int, ...], salt: str, priority: int) -> list[Request]:
         """For the engine: one for each prompt."""
         return [
             Request(
@@ -45,7 +60,7 @@ class Prepared:
                 eos_token_ids=eos_token_ids,
                 bad_words=self.bad_words,
                 guided=self.guided,
-                priority=self.request.priority or 0,
+                priority=priority + (self.request.priority or 0),
                 salt=salt,
             )
             for number, prompt in enumerate(self.prompts)
@@ -54,7 +69,6 @@ class Prepared:
 
 def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
     request = parse_chat(body)
-    model.check_name(request.model)
     limit, field_name = request.output_limit
     params = request.sampling()
     params.check_vocabulary(model.vocab_size)
@@ -83,7 +97,6 @@ def prepare_chat(model: ServedModel, body: bytes) -> Prepared:
 
 def prepare_completion(model: ServedModel, body: bytes) -> Prepared:
     request = parse_completion(body)
-    model.check_name(request.model)
     params = request.sampling()
     params.check_vocabulary(model.vocab_size)
     given = request.prompts()

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from penstock.engine.config import EngineInfo
-from penstock.engine.request import EngineStats, Request, TokenEvent
-from penstock.errors import PenstockError
+from penstock.engine.request import Request, TokenEvent
 
 RETRY_SECONDS = 0.05  # before a queue is tried again that others have filled
 
@@ -31,25 +30,8 @@ class TokenSource(Protocol):
     @property
     def info(self) -> EngineInfo: ...
 
-    @property
-    def stats(self) -> EngineStats:
-        """Its latest account of itself."""
-
-    @property
-    def failure(self) -> PenstockError | None:
-        """Why it can never answer again; None while it can."""
-
     def submit(self, request: Request) -> EventStream:
         """Send the request, or raise QueueFullError, EngineUnavailableError or InvalidRequestError."""
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Stop one choice, or all of them. Unknown ids are no error."""
-
-    async def not_ready(self) -> str | None:
-        """None when requests should be sent here, else the reason why not, as a sentence."""
-
-    async def failed(self) -> PenstockError:
-        """Wait until it can never answer again, and say why."""
-
-    async def shutdown(self, drain_seconds: float) -> None:
-        """Stop it; running requests may take this long to finish."""

@@ -1,0 +1,239 @@
+"""A request's way from its body to a settled answer: find, size, reserve, queue, place, answer, settle."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Final
+
+from penstock.config import RetryConfig, TenantConfig
+from penstock.errors import InvalidRequestError, PenstockError
+from penstock.gateway.accounts import Caller, Hold
+from penstock.gateway.accounts.accounts import Outcome
+from penstock.gateway.accounts.price import FREE
+from penstock.gateway.backends import Backend, BackendError
+from penstock.gateway.call import Call, ClientGoneError
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.dispatch import Member, Waiting
+from penstock.gateway.exchange import PICO, Exchange
+from penstock.gateway.inquiry import Inquiry
+from penstock.gateway.queue import CLASS_HEADER, LEVELS, QueueRefusal, ServiceClass, Ticket, choose_class
+from penstock.gateway.resilience import pause
+from penstock.gateway.state import Gateway
+from penstock.protocol.decode import shown
+from penstock.protocol.errors import RATE_LIMIT, UNAVAILABLE, HTTPError, retry
+from penstock.protocol.openapi import Operation
+
+DEADLINE_HEADER: Final = "x-penstock-deadline-ms"
+MAX_DEADLINE_MS: Final = 24 * 3600 * 1000
+_CLASS: Final = CLASS_HEADER.encode()
+_DEADLINE: Final = DEADLINE_HEADER.encode()
+
+_random: Final = random.Random()
+
+
+async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller) -> None:
+    """Answer one request for a model, or raise what the client is to be told."""
+    arrived = time.monotonic()
+    gateway.check_open()
+    inquiry = Inquiry(operation.asks, await call.body())
+    exchange = Exchange(call, operation, inquiry, caller, arrived)
+    with gateway.exchanging(exchange):
+        try:
+            await _served(gateway, exchange)
+        except asyncio.CancelledError:
+            if exchange.aborted is None:
+                raise
+            _uncancel()
+            await _failed(exchange, exchange.aborted)
+        except Exception as error:
+            await _failed(exchange, error)
+
+
+async def _failed(exchange: Exchange, error: BaseException) -> None:
+    if isinstance(error, QueueRefusal):
+        code = "queue_full" if error.reason == "full" else "deadline_exceeded"
+        kind = RATE_LIMIT if error.status == 429 else UNAVAILABLE
+        headers = retry(error.retry_after)
+        error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
+    if not exchange.started or isinstance(error, ClientGoneError):
+        raise error
+    await exchange.fail_stream(error)
+    if not isinstance(error, PenstockError):
+        raise error
+
+
+async def _served(gateway: Gateway, exchange: Exchange) -> None:
+    deployment = gateway.find(exchange.inquiry.model, exchange.caller)
+    exchange.model = exchange.inquiry.model or deployment.name
+    tenant = gateway.tenant(exchange.caller)
+    headers = exchange.call.headers
+    header = headers.get(_CLASS)
+    service_class = choose_class(
+        tenant.service_class,
+        service_tier=exchange.inquiry.service_tier,
+        header=None if header is None else header.decode("latin-1"),
+    )
+    exchange.priority = LEVELS[service_class]
+    exchange.deadline = _deadline(headers.get(_DEADLINE), exchange.arrived)
+    account = _Account(gateway, exchange, tenant)
+    chain = [deployment, *gateway.fallbacks(deployment)]
+    outcome: Outcome = "failed"
+    try:
+        for number, answering in enumerate(chain, 1):
+            try:
+                await _answered(gateway, exchange, tenant, service_class, answering, account)
+                outcome = "ok"
+                return
+            except (BackendError, QueueRefusal) as error:
+                if exchange.started or number == len(chain):
+                    raise
+                gateway.metrics.families.fallbacks.labels(answering.name, chain[number].name).inc()
+                gateway.log_failure(exchange, answering.name, error)
+    except asyncio.CancelledError:
+        outcome = "aborted" if isinstance(exchange.aborted, ClientGoneError) else "failed"
+        raise
+    finally:
+        exchange.done = True
+        account.settle(outcome)
+
+
+class _Account:
+    """The tenant's account, opened with the first model that is tried, settled for the one that answered."""
+
+    def __init__(self, gateway: Gateway, exchange: Exchange, tenant: TenantConfig) -> None:
+        self._gateway = gateway
+        self._exchange = exchange
+        self._tenant = tenant
+        self._hold: Hold | None = None
+
+    def reserve(self, deployment: Deployment, prompt: int, output: int) -> None:
+        exchange = self._exchange
+        exchange.tier, exchange.price = deployment.name, deployment.price
+        if self._hold is not None:
+            self._hold.model, self._hold.price = deployment.name, deployment.price or FREE
+            return
+        self._hold = self._gateway.accounts.reserve(
+            exchange.caller,
+            self._tenant,
+            deployment.name,
+            deployment.price,
+            prompt,
+            output,
+            time.monotonic(),
+        )
+        exchange.headers += self._hold.headers()
+
+    def settle(self, outcome: Outcome) -> None:
+        if self._hold is None:
+            return
+        exchange, families = self._exchange, self._gateway.metrics.families
+        usage = exchange.billed()
+        cost = self._gateway.accounts.settle(
+            self._hold, usage, outcome, time.monotonic(), saved=exchange.saved
+        )
+        self._gateway.count(exchange, usage, cost / PICO)
+        if exchange.first_byte:
+            families.first_byte.labels(exchange.tier).observe(exchange.first_byte - exchange.arrived)
+
+
+async def _answered(
+    gateway: Gateway,
+    exchange: Exchange,
+    tenant: TenantConfig,
+    service_class: ServiceClass,
+    deployment: Deployment,
+    account: _Account,
+) -> None:
+    """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
+    deployment.check_able(exchange)
+    vision = deployment.needs_vision(exchange)
+    size = await deployment.prepare(exchange, tenant, vision=vision)
+    account.reserve(deployment, size.prompt, size.output)
+    asks = exchange.operation.asks
+
+    def fits(backend: Backend) -> bool:
+        return asks in backend.operations and (backend.vision or not vision)
+
+    ticket = Ticket(
+        id=gateway.next_ticket(),
+        tenant=exchange.caller.tenant,
+        service_class=service_class,
+        weight=tenant.weight,
+        tokens=size.prompt + size.output,
+        arrived=exchange.arrived,
+        deadline=exchange.deadline or exchange.arrived + deployment.longest_wait,
+    )
+    waiting = Waiting(exchange, ticket, deployment.query(exchange, size), size.choices, fits)
+    member = await deployment.dispatcher.place(waiting)
+    gateway.metrics.families.queued.labels(deployment.name).observe(time.monotonic() - exchange.arrived)
+    deployment.retries.earn()
+    try:
+        await _attempts(gateway, exchange, deployment, waiting, member)
+    finally:
+        deployment.dispatcher.finished(waiting, exchange.delivered.prompt + exchange.delivered.completion)
+
+
+async def _attempts(
+    gateway: Gateway, exchange: Exchange, deployment: Deployment, waiting: Waiting, member: Member
+) -> None:
+    tried: list[str] = []
+    rules: RetryConfig = gateway.config.retry
+    while True:
+        tried.append(member.backend.name)
+        try:
+            await _attempt(exchange, deployment, waiting, member)
+            return
+        except BackendError as error:
+            gateway.log_failure(exchange, member.backend.name, error)
+            if exchange.started or len(tried) >= rules.attempts or not deployment.retries.spend():
+                raise
+            await asyncio.sleep(pause(len(tried), rules.backoff, rules.max_backoff, _random))
+            again = deployment.dispatcher.again(waiting, tried)
+            if again is None:
+                raise
+            gateway.metrics.families.retries.labels(deployment.name).inc()
+            member = again
+
+
+async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting, member: Member) -> None:
+    """One replica's try. Its failures, and only its own, count for its health."""
+    backend = member.backend
+    exchange.upstream_model = backend.upstream_model
+    try:
+        await backend.answer(exchange)
+        backend.health.answered(True, time.monotonic())
+    except BackendError as error:
+        # One that is busy is not broken.
+        backend.health.answered(error.status == 429, time.monotonic())
+        raise
+    except asyncio.CancelledError:
+        lost = exchange.aborted
+        if not isinstance(lost, BackendError):
+            raise
+        exchange.aborted = None
+        _uncancel()
+        raise lost from None
+    finally:
+        deployment.dispatcher.leave(member, waiting)
+
+
+def _uncancel() -> None:
+    """What was cancelled on purpose goes on as an error."""
+    task = asyncio.current_task()
+    assert task is not None, "an exchange is answered by a task"
+    task.uncancel()
+
+
+def _deadline(header: bytes | None, arrived: float) -> float | None:
+    if header is None:
+        return None
+    text = header.decode("latin-1").strip()
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= MAX_DEADLINE_MS:
+        raise InvalidRequestError(
+            f"{DEADLINE_HEADER} must be a number of milliseconds from 1 to {MAX_DEADLINE_MS}, "
+            f"got {shown(text)}.",
+            param=DEADLINE_HEADER,
+        )
+    return arrived + int(text) / 1000

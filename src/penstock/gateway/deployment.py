@@ -1,0 +1,189 @@
+"""A model as clients know it: its names, its replicas, its queue, its price."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from penstock.config import GatewayConfig, ModelConfig, PriceConfig, TenantConfig
+from penstock.errors import InvalidRequestError
+from penstock.gateway import sizing
+from penstock.gateway.accounts import Price
+from penstock.gateway.backends import Backend
+from penstock.gateway.balance import POLICIES, Policy, PolicyOptions, Query, byte_digests, token_digests
+from penstock.gateway.dispatch import Dispatcher
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.local.backend import OPERATIONS as LOCAL_OPERATIONS
+from penstock.gateway.local.model import ServedModel
+from penstock.gateway.local.prepare import Prepared
+from penstock.gateway.queue import FairQueue, QueueLimits
+from penstock.gateway.resilience import RetryBudget
+from penstock.protocol.responses import Model
+
+_SESSION_HEADER: Final = b"x-session-id"
+_MESSAGES: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a request will take, as far as one can know before."""
+
+    prompt: int  # tokens
+    output: int  # tokens of all choices together
+    choices: int
+
+
+class Deployment:
+    def __init__(
+        self, config: ModelConfig, gateway: GatewayConfig, served: ServedModel | None, share: int = 1
+    ) -> None:
+        self.served = served  # how the engines of ours read and write; None: there are none
+        self.created = int(time.time())
+        self._share = share  # one of so many processes that serve it
+        self.dispatcher = Dispatcher(FairQueue(self._limits(gateway)), self._policy(config, gateway), share)
+        self.configure(config, gateway)
+
+    def configure(self, config: ModelConfig, gateway: GatewayConfig) -> None:
+        """From now on as `config` says; who waits or is being answered goes on."""
+        self.config = config
+        self.names = (config.name, *config.aliases)
+        self.price = Price.of(config.price) if config.price != PriceConfig() else None
+        self.longest_wait = gateway.queue.wait  # seconds
+        self.retries = RetryBudget(gateway.retry.budget)
+        self.dispatcher.queue.limits = self._limits(gateway)
+        self.dispatcher.policy = self._policy(config, gateway)
+
+    def _limits(self, gateway: GatewayConfig) -> QueueLimits:
+        queue = gateway.queue
+        return QueueLimits(
+            max_requests=max(1, queue.max_requests // self._share),
+            max_tokens=max(1, queue.max_tokens // self._share),
+            ageing_seconds=queue.ageing,
+        )
+
+    @staticmethod
+    def _policy(config: ModelConfig, gateway: GatewayConfig) -> Policy:
+        options = PolicyOptions(draw=random.random, slow_start=gateway.health.slow_start)
+        return POLICIES[config.balance](options)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of prompt and answer together; None: not known here."""
+        if self.config.context is not None or self.served is None:
+            return self.config.context
+        return self.served.context
+
+    def describe(self) -> list[Model]:
+        tasks = list(self.served.tasks) if self.served is not None else None
+        return [
+            Model(id=name, created=self.created, max_model_len=self.context, root=self.name, tasks=tasks)
+            for name in self.names
+        ]
+
+    def backends(self) -> list[Backend]:
+        return [member.backend for member in self.dispatcher.members.values()]
+
+    def check_able(self, exchange: Exchange) -> None:
+        """Refuse what none of its backends could ever answer."""
+        asks, backends = exchange.operation.asks, self.backends()
+        if backends and not any(asks in backend.operations for backend in backends):
+            if self.served is not None and asks in LOCAL_OPERATIONS:
+                self.served.check_task(LOCAL_OPERATIONS[asks][0])
+            raise InvalidRequestError(
+                f"The model {self.name} cannot be asked through {exchange.operation.path}: "
+                "no server behind it offers that.",
+                param="model",
+                code="unsupported_task",
+            )
+
+    def needs_vision(self, exchange: Exchange) -> bool:
+        """Whether only backends that may have images can answer; refused if there are none such."""
+        if not exchange.inquiry.has_images:
+            return False
+        if any(backend.vision for backend in self.backends()):
+            return True
+        if self.served is not None:
+            return False  # the engine's own reading of the request says what is wrong, and where
+        raise InvalidRequestError(
+            f"The request has an image, and the model {self.name} reads text only.",
+            param="messages",
+            code="unsupported_value",
+        )
+
+    async def prepare(self, exchange: Exchange, tenant: TenantConfig, *, vision: bool) -> Size:
+        """Read the request as far as this model can, and cut it to the size that is allowed."""
+        inquiry = exchange.inquiry
+        cap = sizing.smaller(tenant.max_tokens, self.config.max_tokens)
+        if sizing.cap_output(inquiry, cap):
+            exchange.headers.append((b"x-penstock-max-tokens", b"%d" % (cap or 0)))
+        budget = sizing.smaller(tenant.prompt_budget, self.config.prompt_budget)
+        size = whole = await self._size(exchange, vision=vision)
+        while budget is not None and size.prompt > budget:
+            self._trim(exchange, size.prompt, budget, allowed=tenant.trim_history)
+            size = await self._size(exchange, vision=vision)
+        if size.prompt < whole.prompt:
+            exchange.saved += whole.prompt - size.prompt
+            exchange.headers.append((b"x-penstock-tokens-saved", b"%d" % exchange.saved))
+        return size
+
+    def query(self, exchange: Exchange, size: Size) -> Query:
+        """What a balancing policy may look at."""
+        header = exchange.call.headers.get(_SESSION_HEADER)
+        session = header.decode("latin-1") if header else exchange.inquiry.session
+        prefix: list[bytes] = []
+        if self.config.balance == "prefix" and len(self.dispatcher.members) > 1:
+            prefix = self._blocks(exchange)
+        return Query(tokens=size.prompt + size.output, prefix=prefix, session=session)
+
+    # ------------------------------------------------------------ sizes
+
+    async def _size(self, exchange: Exchange, *, vision: bool) -> Size:
+        inquiry, served = exchange.inquiry, self.served
+        exchange.prepared = None
+        if served is None or vision or inquiry.operation not in LOCAL_OPERATIONS:
+            prompt = sizing.estimated_tokens(inquiry)
+            return Size(prompt, inquiry.n * self._output(prompt, inquiry.max_tokens), inquiry.n)
+        _, prepare, _ = LOCAL_OPERATIONS[inquiry.operation]
+        body = inquiry.encode()
+        prepared: Any = await served.apart(len(body), lambda: prepare(served, body))
+        exchange.prepared = prepared
+        output = 0
+        if isinstance(prepared, Prepared):
+            limit = prepared.params.max_tokens or sizing.EXPECTED_OUTPUT
+            output = min(prepared.output_tokens(served.context), prepared.choices * limit)
+        return Size(prepared.prompt_tokens, output, prepared.choices)
+
+    def _output(self, prompt: int, limit: int | None) -> int:
+        if self.context is not None:
+            limit = min(limit or sizing.EXPECTED_OUTPUT, max(0, self.context - prompt))
+        return limit or sizing.EXPECTED_OUTPUT
+
+    def _trim(self, exchange: Exchange, tokens: int, budget: int, *, allowed: bool) -> None:
+        inquiry = exchange.inquiry
+        if not allowed or inquiry.operation != "createChatCompletion" or "messages" not in inquiry.fields:
+            raise sizing.over_budget(tokens, budget, trims=False)
+        messages = _MESSAGES.decode(inquiry.fields["messages"])
+        whole = sum(map(len, map(bytes, messages)))
+
+        def count(rest: list[msgspec.Raw]) -> int:
+            # In proportion to its bytes: close enough to choose by, and what is left is counted exactly.
+            return tokens * sum(map(len, map(bytes, rest))) // max(1, whole)
+
+        rest = sizing.trimmed(messages, budget, count)
+        if rest is None:
+            raise sizing.over_budget(tokens, budget, trims=True)
+        inquiry.set("messages", rest)
+
+    def _blocks(self, exchange: Exchange) -> list[bytes]:
+        prepared: Any = exchange.prepared
+        if isinstance(prepared, Prepared) and self.served is not None:
+            return token_digests(prepared.prompts[0].ids, self.served.block_size, exchange.salt)
+        return byte_digests(exchange.inquiry.prompt_bytes(), exchange.salt)

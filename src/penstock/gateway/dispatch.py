@@ -1,0 +1,244 @@
+"""From the queue of a model to one of its replicas: who goes next, and where to.
+
+The queue and the policy decide (`queue`, `balance`); this carries it out: it wakes whoever may go, keeps
+count of what each replica has, and takes requests back from replicas that are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
+
+from penstock.gateway.backends import Backend, BackendError
+from penstock.gateway.balance import Policy, Query, Replica
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.queue import LEVELS, FairQueue, QueueRefusal, ServiceClass, Ticket
+from penstock.gateway.queue.ticket import Reason
+
+# Of a server that works through its requests as they came, batch work may take only so much: what it
+# has taken cannot be overtaken any more.
+BATCH_SHARE: Final = 0.75
+
+
+class Member:
+    """A replica in the rotation of its model."""
+
+    __slots__ = ("backend", "healthy", "leaving", "places", "replica", "running", "share", "when_idle")
+
+    def __init__(self, backend: Backend, weight: float, share: int, now: float) -> None:
+        self.backend = backend
+        self.share = share
+        self.replica = Replica(name=backend.name, weight=weight, joined=now)
+        self.healthy = False  # as last looked at
+        self.leaving = False  # takes nothing new; what it has it finishes
+        self.places = dict.fromkeys(LEVELS, 0)  # choices it has, by class
+        self.running: set[Exchange] = set()
+        self.when_idle: Callable[[], None] | None = None  # called when one that leaves has nothing left
+
+    def look(self, now: float) -> bool:
+        """Whether it may get requests now."""
+        healthy = not self.leaving and self.backend.health.state(now) == "healthy"
+        if healthy and not self.healthy:
+            self.replica.joined = now  # a replica that comes back starts as slowly as a new one
+        self.healthy = healthy
+        return healthy
+
+    def has_room(self, service_class: ServiceClass) -> bool:
+        places, capacity = self.places, max(1.0, self.backend.capacity / self.share)
+        if self.backend.prioritizes:  # urgent work overtakes what is there
+            level = LEVELS[service_class]
+            return sum(taken for name, taken in places.items() if LEVELS[name] <= level) < capacity
+        if service_class == "batch":
+            capacity = max(1.0, capacity * BATCH_SHARE)
+        return sum(places.values()) < capacity
+
+    @property
+    def returns(self) -> bool:
+        """Whether it is not there yet, or not any more, but somebody sees to it that it will be."""
+        state = self.backend.health.state(time.monotonic())
+        return not self.leaving and (state == "starting" or (state == "dead" and self.backend.restarts))
+
+
+class Waiting:
+    """A request on its way to a place."""
+
+    __slots__ = ("choices", "exchange", "fits", "place", "query", "ticket")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        ticket: Ticket,
+        query: Query,
+        choices: int,
+        fits: Callable[[Backend], bool],
+    ) -> None:
+        self.exchange = exchange
+        self.ticket = ticket
+        self.query = query
+        self.choices = choices
+        self.fits = fits
+        self.place: asyncio.Future[Member] | None = None
+
+
+class Dispatcher:
+    """Everybody who waits for one model, and everybody who answers for it."""
+
+    def __init__(self, queue: FairQueue, policy: Policy, share: int = 1) -> None:
+        self.queue = queue
+        self.policy = policy
+        self._share = share  # this is one of so many processes that fill the same replicas
+        self.members: dict[str, Member] = {}
+        self._waiting: dict[int, Waiting] = {}
+
+    # ------------------------------------------------------------ replicas
+
+    def add(self, backend: Backend, weight: float) -> None:
+        now = time.monotonic()
+        self.members[backend.name] = Member(backend, weight, self._share, now)
+        self._pump(now)
+
+    def remove(self, name: str) -> Member | None:
+        """Take a replica out of the rotation. What it has it may finish; the caller closes it then."""
+        member = self.members.pop(name, None)
+        if member is not None:
+            member.leaving = True
+            self.policy.gone(name)
+        return member
+
+    # ------------------------------------------------------------ requests
+
+    async def place(self, waiting: Waiting) -> Member:
+        """Wait for a place. Raises QueueRefusal, or BackendError if nobody is there who could answer."""
+        now = time.monotonic()
+        self._check_somebody(waiting, now)
+        for shed in self.queue.offer(waiting.ticket, now):
+            self._refuse(shed, "Others with a better claim took its place in the full queue.", 429)
+        waiting.place = asyncio.get_running_loop().create_future()
+        self._waiting[waiting.ticket.id] = waiting
+        self._pump(now)
+        try:
+            return await waiting.place
+        except BaseException:
+            place = waiting.place
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self.leave(place.result(), waiting)  # it was given a place as it gave up
+                self.finished(waiting, 0)
+            else:
+                self._waiting.pop(waiting.ticket.id, None)
+                self.queue.withdraw(waiting.ticket)
+            raise
+
+    def again(self, waiting: Waiting, tried: Iterable[str]) -> Member | None:
+        """Another replica for a request that has waited already, if there is one that was not tried."""
+        now = time.monotonic()
+        fitting = [
+            member
+            for name, member in self.members.items()
+            if name not in tried and member.look(now) and waiting.fits(member.backend)
+        ]
+        return self._seat(waiting, fitting, now) if fitting else None
+
+    def leave(self, member: Member, waiting: Waiting) -> None:
+        """The request is not at the replica any more, whatever became of it."""
+        replica = member.replica
+        replica.requests -= 1
+        replica.tokens -= waiting.ticket.tokens
+        member.places[waiting.ticket.service_class] -= waiting.choices
+        member.running.discard(waiting.exchange)
+        if member.when_idle is not None and not member.running:
+            member.when_idle()
+
+    def finished(self, waiting: Waiting, tokens: int) -> None:
+        """A request that was placed has ended, and took so many tokens. To be called once."""
+        now = time.monotonic()
+        self.queue.served(waiting.ticket, tokens, now)
+        self._pump(now)
+
+    # ------------------------------------------------------------ the passing of time
+
+    def tick(self) -> None:
+        """To be called several times a second: deadlines pass, replicas come and go."""
+        now = time.monotonic()
+        for ticket in self.queue.expire(now):
+            self._refuse(ticket, "Its turn did not come before its deadline.", 503)
+        self._pump(now)
+        healthy = [member for member in self.members.values() if member.look(now)]
+        for waiting in list(self._waiting.values()):
+            try:
+                self._check_somebody(waiting, now)
+            except BackendError as error:
+                self._fail(waiting, error)
+                self.queue.withdraw(waiting.ticket)
+        if not healthy:
+            return
+        for member in self.members.values():
+            if not member.healthy and not member.leaving:
+                self._take_back(member)
+
+    def _take_back(self, member: Member) -> None:
+        """A lost replica keeps what it has begun to answer; the rest can be answered by another."""
+        for exchange in list(member.running):
+            if not exchange.started:
+                exchange.abort(BackendError("The replica that should answer stopped responding.", status=503))
+
+    def _check_somebody(self, waiting: Waiting, now: float) -> None:
+        members = [member for member in self.members.values() if waiting.fits(member.backend)]
+        if not any(member.look(now) or member.returns for member in members):
+            reasons = {member.backend.health.reason(now) for member in members}
+            known = "; ".join(sorted(reason for reason in reasons if reason))
+            detail = f" ({known})" if known else ""
+            raise BackendError(f"No replica of this model can answer now{detail}.", status=503)
+
+    # ------------------------------------------------------------ placing
+
+    def _pump(self, now: float) -> None:
+        """Give places to all whose turn has come."""
+        if not self._waiting:
+            return
+        healthy = [member for member in self.members.values() if member.look(now)]
+        if not healthy:
+            return
+
+        def room(service_class: ServiceClass) -> bool:
+            return any(member.has_room(service_class) for member in healthy)
+
+        while (ticket := self.queue.take(now, room)) is not None:
+            waiting = self._waiting.pop(ticket.id)
+            assert waiting.place is not None, "only who waits for a place is in the queue"
+            fitting = [member for member in healthy if waiting.fits(member.backend)]
+            if not fitting:
+                self._fail(waiting, BackendError("No replica of this model can answer now.", status=503))
+                continue
+            free = [member for member in fitting if member.has_room(ticket.service_class)]
+            member = self._seat(waiting, free or fitting, now)
+            if waiting.place.done():  # it was cancelled in this very moment
+                self.leave(member, waiting)
+                self.queue.served(ticket, 0, now)
+            else:
+                waiting.place.set_result(member)
+
+    def _seat(self, waiting: Waiting, members: list[Member], now: float) -> Member:
+        for member in members:
+            member.replica.load = member.backend.load()
+        chosen = self.policy.choose(waiting.query, [member.replica for member in members], now)
+        self.policy.placed(waiting.query, chosen, now)
+        [member] = [member for member in members if member.replica is chosen]
+        chosen.requests += 1
+        chosen.tokens += waiting.ticket.tokens
+        member.places[waiting.ticket.service_class] += waiting.choices
+        member.running.add(waiting.exchange)
+        return member
+
+    def _refuse(self, ticket: Ticket, message: str, status: Literal[429, 503]) -> None:
+        waiting = self._waiting.get(ticket.id)
+        if waiting is not None:
+            reason: Reason = "full" if status == 429 else "deadline"
+            retry_after = self.queue.retry_after(ticket)
+            self._fail(waiting, QueueRefusal(message, reason=reason, retry_after=retry_after, status=status))
+
+    def _fail(self, waiting: Waiting, error: Exception) -> None:
+        self._waiting.pop(waiting.ticket.id, None)
+        if waiting.place is not None and not waiting.place.done():
+            waiting.place.set_exception(error)

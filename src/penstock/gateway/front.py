@@ -1,0 +1,176 @@
+"""One front process: HTTP on a socket that is bound already, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import uvicorn
+
+from penstock.config import Settings
+from penstock.config.changes import changes, needs_restart
+from penstock.errors import ConfigError, ModelError, PenstockError
+from penstock.gateway.accounts import Accounts, KeyRing
+from penstock.gateway.app import FrontDoor
+from penstock.gateway.assembly import Assembly
+from penstock.gateway.http import LimitedHTTPProtocol
+from penstock.gateway.state import Gateway
+from penstock.gateway.store import Database, KeyTable, state_folder
+from penstock.gateway.store.database import FILE_NAME
+from penstock.observe.metrics import Metrics
+
+logger = logging.getLogger("penstock.gateway")
+
+KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
+BACKLOG = 2048  # connections that may wait to be accepted
+FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
+
+
+def open_keys(settings: Settings) -> KeyRing:
+    """The keys of the settings and of the store."""
+    return KeyRing(settings.api_keys, KeyTable(Database(state_folder(settings.state_dir))))
+
+
+def known_keys(settings: Settings) -> KeyRing:
+    """The same for who only looks: a store that is not there yet has no keys, and is not made."""
+    if (state_folder(settings.state_dir) / FILE_NAME).exists():
+        return open_keys(settings)
+    return KeyRing(settings.api_keys)
+
+
+class Front:
+    """The front door of one process, from its accounts to its socket."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, assembly: Assembly, keys: KeyRing) -> None:
+        self._settings = settings
+        self._assembly = assembly
+        self._accounts = Accounts.open(state_folder(settings.state_dir), workers=settings.workers)
+        self.gateway = Gateway(settings.gateway, assembly.deployments, keys, self._accounts, metrics)
+
+    async def reload(self, settings: Settings) -> None:
+        """Serve what these settings say, or raise ConfigError and go on as before."""
+        config = await self._assembly.apply(settings)
+        self.gateway.configure(config, self._assembly.deployments)
+        self._settings = settings
+
+    async def serve(
+        self,
+        listener: socket.socket,
+        signals: Signals,
+        ready: Callable[[], None],
+        draining: Callable[[], None],
+    ) -> None:
+        """Answer until a signal comes, then finish what runs: for a while, or until a second signal."""
+        server = _Server(
+            uvicorn.Config(
+                FrontDoor(self.gateway),
+                http=LimitedHTTPProtocol,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=FLUSH_SECONDS,
+            )
+        )
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        keeping = asyncio.create_task(self.gateway.keep_time())
+        ready()
+        try:
+            if await signals.first(serving, keeping):
+                draining()
+                await self._drain(signals)
+            self.gateway.abort_all("The server was stopped before this was complete.")
+        finally:
+            server.should_exit = True
+            server.force_exit = signals.count > 1
+            await serving
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+            await self._assembly.close()
+            if not self._accounts.close(time.monotonic()):
+                logger.error("The last usage could not be written to the ledger.")
+
+    async def _drain(self, signals: Signals) -> None:
+        """Finish what runs while /health still answers; a second signal or the limit ends it."""
+        draining = asyncio.create_task(self.gateway.drain())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await signals.first(draining)
+        draining.cancel()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours: uvicorn would close the door at once, and /health with it."""
+        yield
+
+
+class Signals:
+    """Counts the requests to stop: the first one drains, the second one leaves at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count = 0
+        self._came = asyncio.Event()
+        self._loop = loop
+        self._reloading: set[asyncio.Task[None]] = set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._note)
+
+    def on_hangup(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do this at SIGHUP, by which servers are told to read their configuration again."""
+
+        async def acting() -> None:
+            await act()
+
+        def begin() -> None:
+            task = self._loop.create_task(acting())
+            self._reloading.add(task)
+            task.add_done_callback(self._reloading.discard)
+
+        self._loop.add_signal_handler(signal.SIGHUP, begin)
+
+    def _note(self) -> None:
+        self.count += 1
+        self._came.set()
+
+    async def first(self, *others: asyncio.Task[object] | asyncio.Task[None]) -> bool:
+        """Wait for a further signal or for one of `others` to be done; whether it was the signal."""
+        self._came.clear()
+        came = asyncio.create_task(self._came.wait())
+        try:
+            await asyncio.wait((came, *others), return_when=asyncio.FIRST_COMPLETED)
+            return came.done()
+        finally:
+            came.cancel()
+
+
+async def reloaded(
+    current: Settings, reread: Callable[[], Settings], apply: Callable[[Settings], Awaitable[None]]
+) -> Settings:
+    """The settings after the file was read again: the new ones, or the old if they are wrong."""
+    try:
+        fresh = await asyncio.to_thread(reread)
+        kept = needs_restart(current, fresh)
+        await apply(fresh)
+    except (ConfigError, ModelError) as error:
+        logger.error("The configuration was not changed: %s", error)
+        return current
+    except PenstockError as error:
+        logger.error("The configuration could not be read: %s", error)
+        return current
+    logger.info("Read the configuration again: %s.", changes(current.gateway, fresh.gateway))
+    if kept:
+        logger.warning("These take a new start to change: %s.", ", ".join(kept))
+    return fresh

@@ -1,0 +1,8 @@
+"""What keeps one failure from becoming many: how often, and after which pause, a request is tried again.
+
+Pure: it decides, `ask` and `dispatch` act. Knows nothing of backends or HTTP.
+"""
+
+from penstock.gateway.resilience.retry import RetryBudget, pause
+
+__all__ = ["RetryBudget", "pause"]
