@@ -65,10 +65,9 @@ def create(
     now = int(time.time())
     end = None if expires is None else now + _seconds(expires)
     key, record = mint(name, tenant, admin=admin, created=now, expires=end)
-    database = open_state(settings, create=True)
-    assert database is not None
-    KeyTable(database).add(record)
-    database.close()
+    with open_state(settings, create=True) as database:
+        assert database is not None
+        KeyTable(database).add(record)
     if as_json:
         print(json.dumps({**_as_json(record), "key": key}, ensure_ascii=False))
         return
@@ -124,8 +123,8 @@ def revoke(
     # Whoever pastes a whole key means its id; the rest is not to be repeated anywhere.
     if match := _FORMER_KEY.fullmatch(id):
         id = match[1]
-    database = open_state(state_settings(state_dir, config), create=False)
-    known = database is not None and KeyTable(database).revoke(id, int(time.time()))
+    with open_state(state_settings(state_dir, config), create=False) as database:
+        known = database is not None and KeyTable(database).revoke(id, int(time.time()))
     if not known:
         raise ConfigError(f"There is no key {id[:64]!r}; `penstock keys list` shows those there are.")
     print(f"Key {id} is revoked.")
@@ -134,8 +133,8 @@ def revoke(
 def _records(state_dir: str | None, config: str | None) -> list[KeyRecord]:
     from penstock.gateway.store import KeyTable
 
-    database = open_state(state_settings(state_dir, config), create=False)
-    return [] if database is None else KeyTable(database).all()
+    with open_state(state_settings(state_dir, config), create=False) as database:
+        return [] if database is None else KeyTable(database).all()
 
 
 def _check_names(name: str, tenant: str) -> None:

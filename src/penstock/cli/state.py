@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,12 +40,15 @@ def state_settings(state_dir: str | None, config: str | None) -> Settings:
     return load_settings({"state_dir": ("--state-dir", state_dir)}, config=config)
 
 
-def open_state(settings: Settings, *, create: bool) -> Database | None:
+@contextmanager
+def open_state(settings: Settings, *, create: bool) -> Iterator[Database | None]:
     """The state that the settings name; None if there is none and none is to be made."""
     from penstock.gateway.store import Database, state_folder
     from penstock.gateway.store.database import FILE_NAME
 
     folder = state_folder(settings.state_dir)
     if not create and not (folder / FILE_NAME).exists():
-        return None
-    return Database(folder, busy_seconds=BUSY_SECONDS)
+        yield None
+        return
+    with closing(Database(folder, busy_seconds=BUSY_SECONDS)) as database:
+        yield database

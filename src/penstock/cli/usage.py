@@ -70,19 +70,15 @@ def usage(
         raise ConfigError("--json and --csv exclude each other; keep one of them.")
     parts = _parts(by)
     first, last = _period(since, until, month)
-    database = open_state(state_settings(state_dir, config), create=False)
-    rows = (
-        []
-        if database is None
-        else UsageTable(database).totals(parts, tenant=tenant, model=model, since=first, until=last)
-    )
+    wanted = {"tenant": tenant, "model": model, "since": first, "until": last}
+    with open_state(state_settings(state_dir, config), create=False) as database:
+        rows = [] if database is None else UsageTable(database).totals(parts, **wanted)
     if as_json:
         print(json.dumps(_as_json(rows, parts, first, last), indent=2, ensure_ascii=False))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        lines = [_cells(row, parts) for row in rows]
         writer.writerow([*parts, *_NUMBERS])
-        writer.writerows(lines)
+        writer.writerows(_cells(row, parts) for row in rows)
     elif not rows:
         print(f"Nothing was used {_said(first, last)}.", file=sys.stderr)
     else:

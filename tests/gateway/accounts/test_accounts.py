@@ -156,6 +156,19 @@ def test_a_budget_survives_a_restart(opened: Opener) -> None:
     refused(opened(), limits)
 
 
+def test_servers_side_by_side_see_what_the_others_have_spent(tmp_path: Path) -> None:
+    one, two = (Accounts.open(tmp_path, wall=lambda: JANUARY) for _ in range(2))
+    limits = tenant(monthly_budget=2 * PRICE.most(10, 20) / DOLLAR)
+    for accounts in (one, two):
+        accounts.settle(reserve(accounts, limits), UsageCount(10, 20), "ok", 0.0)
+    for accounts in (one, two):
+        accounts.flush()
+    assert not one.due(1.0)
+    refused(one, limits)
+    for accounts in (one, two):
+        accounts.close(2.0)
+
+
 def test_a_budget_that_is_set_while_requests_run_counts_all_of_the_month(opened: Opener) -> None:
     accounts = opened()
     accounts.settle(reserve(accounts, FREE_OF_LIMITS), UsageCount(10, 20), "ok", 0.0)

@@ -55,7 +55,7 @@ class Accounts:
         if workers > 1:
             keeper = SharedKeeper(StandingFile(folder), calendar, ledger.spent, workers)
         else:
-            keeper = MemoryKeeper(calendar, ledger.spent)
+            keeper = MemoryKeeper(calendar, ledger.spent, ledger.written_elsewhere)
         accounts = cls(ledger, keeper, calendar)
         accounts._database = database
         return accounts

@@ -30,6 +30,7 @@ class Ledger:
         self._pending: dict[Account, Tally] = {}
         self._written = 0.0  # seconds, monotonic: when `due` last said yes
         self._failing = False
+        self._version = -1
 
     def tally(self, tenant: str, model: str, day: str) -> Tally:
         """The pending total of an account. For `add` only, under the lock."""
@@ -82,6 +83,20 @@ class Ledger:
                     type=UNAVAILABLE,
                     headers=retry(UNAVAILABLE_RETRY_SECONDS),
                 ) from None
+
+    def written_elsewhere(self) -> bool:
+        """Whether another process has written since this was last asked. Does not wait for a flush."""
+        if self._table is None or not self._flushing.acquire(blocking=False):
+            return False
+        try:
+            version = self._table.version()
+        except StoreError:
+            return False  # flushes fail as well then, and say so
+        finally:
+            self._flushing.release()
+        changed = version != self._version
+        self._version = version
+        return changed
 
     def due(self, now: float) -> bool:
         """Whether it is time to flush."""

@@ -75,6 +75,12 @@ class UsageTable:
         with self._database.write() as connection:
             connection.executemany(_ADD, rows)
 
+    def version(self) -> int:
+        """Another number whenever another connection has written to the file."""
+        with self._database.read() as connection:
+            (number,) = connection.execute("PRAGMA data_version").fetchone()
+        return int(number)
+
     def month_cost(self, tenant: str, month: str) -> int:
         """Picodollars a tenant has spent in a month (YYYY-MM)."""
         with self._database.read() as connection:
