@@ -166,6 +166,7 @@ def server() -> Iterator[str]:
         ("vllm: URL, api_key: right", 1, "answers, but does not know 'chat'; it has: org/known"),
         ("vllm: URL, api_key: wrong", 1, "answers 401: it does not accept the key"),
         ("vllm: URL/odd", 1, "answers, but not with a list of models"),
+        ("vllm: URL, options: {prefix: /odd/v1}", 1, "answers, but not with a list of models"),
         ("vllm: URL/none", 1, "answers 404 to"),
         ("triton: URL, model: known", 0, "answers, and 'known' is ready"),
         ("triton: URL, model: other", 1, "answers, but 'other' is not ready there"),

@@ -57,7 +57,8 @@ async def _ask(session: aiohttp.ClientSession, model: str, backend: BackendConfi
 
 
 async def _ask_for_models(session: aiohttp.ClientSession, backend: BackendConfig, wanted: str) -> Verdict:
-    url = f"{backend.url}/v1/models"
+    prefix = str((backend.options or {}).get("prefix", "/v1")).rstrip("/")
+    url = f"{backend.url}{prefix}/models"
     status, body = await _get(session, url, backend)
     if status in (401, 403):
         return False, None, f"answers {status}: it does not accept the key."

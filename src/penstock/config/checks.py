@@ -59,10 +59,10 @@ def warnings_of(settings: Settings) -> Iterator[str]:
                     f"it cannot be read off exactly; the nearest bound is {near:g} s."
                 )
         for backend in model.backends:
-            if backend.url is not None and _VERSION.search(backend.url):
+            if _VERSION.search(backend.url or "") and "prefix" not in (backend.options or {}):
                 yield (
                     f"models.{model.name} has the backend {backend.name}, whose requests will go to "
-                    f"{backend.url}/v1/...; if its API is not there, it cannot be used."
+                    f"{backend.url}/v1/...; for another path than /v1 write 'options: {{prefix: /...}}'."
                 )
         price = model.price
         if price.cached_input is not None and price.cached_input > price.input:

@@ -20,6 +20,7 @@ VARIABLES = {
         "ANTHROPIC_API_KEY",
         "AZURE_API_KEY_CA",
         "AZURE_API_KEY_EU",
+        "GEMINI_API_KEY",
         "GROQ_API_KEY",
         "LITELLM_MASTER_KEY",
         "OPENAI_API_KEY",
@@ -106,7 +107,7 @@ def test_prices_are_for_a_million_tokens_to_the_last_digit(tmp_path: Path) -> No
     model = gateway.model("gpt-4o-mini")
     assert model is not None
     assert (model.price.input, model.price.cached_input, model.price.output) == (0.15, 0.075, 0.6)
-    assert noted(done, "prices", "gpt-4o, claude, llama")
+    assert noted(done, "prices", "gpt-4o, claude, llama, gemini")
 
 
 def test_providers_have_their_kinds_addresses_and_keys(tmp_path: Path) -> None:
@@ -116,6 +117,8 @@ def test_providers_have_their_kinds_addresses_and_keys(tmp_path: Path) -> None:
     assert found["gpt-4o-mini"].headers == {"OpenAI-Organization": "value-of-OPENAI_ORG"}
     assert (found["claude"].kind, found["claude"].model) == ("anthropic", "claude-sonnet-4-5")
     assert found["llama"].url == "https://api.groq.com/openai"
+    assert found["gemini"].url == "https://generativelanguage.googleapis.com"
+    assert found["gemini"].options == {"prefix": "/v1beta/openai"}
     assert "nova" not in found
     assert noted(done, "'bedrock' has no equivalent")
 
@@ -128,6 +131,7 @@ def test_fallbacks_are_kept_unless_they_go_in_a_circle(tmp_path: Path) -> None:
         "gpt-4o-mini": ("llama",),
         "claude": ("llama",),
         "llama": (),
+        "gemini": ("llama",),
     }
     assert noted(done, "claude to gpt-4o is left out: it would go in a circle")
 

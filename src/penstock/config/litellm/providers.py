@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.config.litellm.notes import Notes
 from penstock.config.values import UnfitError, parse_url
@@ -49,6 +50,8 @@ PROVIDERS = {
     "openrouter": _compatible("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "xai": _compatible("https://api.x.ai/v1", "XAI_API_KEY"),
     "cerebras": _compatible("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "deepinfra": _compatible("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
+    "gemini": _compatible("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
     "nvidia_nim": _compatible("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
 }
 # Models that LiteLLM knows without a provider before them.
@@ -127,6 +130,11 @@ def _adapt(
         backend[kind] = f"{url}/v1"
     elif name == "triton":
         backend[kind] = _TRITON_PATH.sub("", url)
+    elif kind == "openai_compatible" and not url.startswith("$"):
+        # LiteLLM puts endpoints right behind the address; here they are under /v1 unless told otherwise.
+        path = urlsplit(url).path
+        if path and not path.endswith("/v1"):
+            backend |= {kind: url.removesuffix(path), "options": {"prefix": path}}
     if isinstance(params.get("organization"), str):
         organization = params.pop("organization")
         backend.setdefault("headers", {})["OpenAI-Organization"] = notes.text(organization)
