@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def ring(tmp_path: Path) -> KeyRing:
-    return KeyRing((), KeyTable(Database(tmp_path / "home" / "state")))
+    with closing(Database(tmp_path / "home" / "state")) as database:
+        return KeyRing((), KeyTable(database))
 
 
 @pytest.mark.parametrize("command", ["create", "list", "revoke"])

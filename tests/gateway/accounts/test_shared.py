@@ -17,7 +17,7 @@ from penstock.config import TenantConfig
 from penstock.gateway.accounts import Accounts, Caller, Hold, Price
 from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.store import Database, UsageTable
-from penstock.gateway.store.standings import boot
+from penstock.gateway.store.standings import FILE_NAME, boot
 from penstock.gateway.store.usage import total
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.shapes import UsageCount
@@ -128,7 +128,7 @@ class Stuck:
     """Holds on to the shared file, as a worker does that was stopped at the wrong moment."""
 
     def __init__(self, folder: Path) -> None:
-        self._connection = sqlite3.connect(folder / "run" / boot() / "standings.db", isolation_level=None)
+        self._connection = sqlite3.connect(folder / "run" / boot() / FILE_NAME, isolation_level=None)
 
     def __enter__(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")

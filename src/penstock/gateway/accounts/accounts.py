@@ -34,11 +34,13 @@ class Accounts:
     request was admitted.
     """
 
-    def __init__(self, ledger: Ledger, keeper: Keeper, calendar: Calendar) -> None:
+    def __init__(
+        self, ledger: Ledger, keeper: Keeper, calendar: Calendar, database: Database | None = None
+    ) -> None:
         self.ledger = ledger
         self._keeper = keeper
         self._calendar = calendar
-        self._database: Database | None = None
+        self._database = database
         self._limits: dict[str, tuple[TenantConfig, Limits]] = {}  # by account
         self._lost: deque[Hold] = deque()
 
@@ -52,13 +54,15 @@ class Accounts:
         database = Database(folder)
         ledger = Ledger(UsageTable(database))
         keeper: Keeper
-        if workers > 1:
-            keeper = SharedKeeper(StandingFile(folder), calendar, ledger.spent, workers)
-        else:
-            keeper = MemoryKeeper(calendar, ledger.spent, ledger.written_elsewhere)
-        accounts = cls(ledger, keeper, calendar)
-        accounts._database = database
-        return accounts
+        try:
+            if workers > 1:
+                keeper = SharedKeeper(StandingFile(folder), calendar, ledger.spent, workers)
+            else:
+                keeper = MemoryKeeper(calendar, ledger.spent, ledger.written_elsewhere)
+        except BaseException:
+            database.close()
+            raise
+        return cls(ledger, keeper, calendar, database)
 
     def reserve(
         self,

@@ -117,8 +117,10 @@ class Ledger:
                 return True
             try:
                 self._table.add(batch)
-            except StoreError as error:
+            except BaseException as error:
                 self._keep(batch)
+                if not isinstance(error, StoreError):
+                    raise
                 if not self._failing:
                     logger.error("Usage is kept in memory until it can be written. %s", error)
                 self._failing = True

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 DOLLAR: Final = 10**12  # picodollars
 _PER_TOKEN: Final = Decimal(10**6)  # picodollars a token, for one dollar a million tokens
-MOST_DOLLARS: Final = 10**12  # more is a mistake, and would make every sum unreadable
+MOST_PRICE: Final = 10**6  # dollars; more is a mistake, and its sums would outgrow the ledger's integers
+MOST_BUDGET: Final = 10**12  # dollars
 MOST_TOKENS: Final = 10**12  # of one request; whoever reports more has lost count
 
 
@@ -32,10 +33,10 @@ class Price:
             return FREE
         cached = config.input if config.cached_input is None else config.cached_input
         return cls(
-            _picodollars(config.input, "price.input", _PER_TOKEN),
-            _picodollars(cached, "price.cached_input", _PER_TOKEN),
-            _picodollars(config.output, "price.output", _PER_TOKEN),
-            _picodollars(config.request, "price.request", Decimal(DOLLAR)),
+            _picodollars(config.input, "price.input", _PER_TOKEN, MOST_PRICE),
+            _picodollars(cached, "price.cached_input", _PER_TOKEN, MOST_PRICE),
+            _picodollars(config.output, "price.output", _PER_TOKEN, MOST_PRICE),
+            _picodollars(config.request, "price.request", Decimal(DOLLAR), MOST_PRICE),
         )
 
     def cost(self, prompt: int, cached: int, completion: int) -> int:
@@ -57,19 +58,17 @@ FREE: Final = Price()
 
 def budget(dollars: float) -> int:
     """A budget in picodollars."""
-    return _picodollars(dollars, "monthly_budget", Decimal(DOLLAR))
+    return _picodollars(dollars, "monthly_budget", Decimal(DOLLAR), MOST_BUDGET)
 
 
-def _picodollars(value: float, name: str, scale: Decimal) -> int:
+def _picodollars(value: float, name: str, scale: Decimal, most: int) -> int:
     """The nearest whole number. NaN would pass every comparison, so it is refused here once more."""
     try:
         dollars = Decimal(str(value))
     except InvalidOperation:
         dollars = Decimal("NaN")
-    if not dollars.is_finite() or not 0 <= dollars <= MOST_DOLLARS:
-        raise ConfigError(
-            f"{name} must be an amount of US dollars from 0 to {MOST_DOLLARS:,}, got {value!r}."
-        )
+    if not dollars.is_finite() or not 0 <= dollars <= most:
+        raise ConfigError(f"{name} must be an amount of US dollars from 0 to {most:,}, got {value!r}.")
     return round(dollars * scale)
 
 

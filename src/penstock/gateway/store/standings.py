@@ -23,6 +23,7 @@ from penstock.gateway.store.database import (
 from penstock.gateway.store.workers import Worker
 from penstock.hub.lock import locked
 
+FILE_NAME: Final = "standings-1.db"  # the number changes with what a row looks like
 BUSY_SECONDS: Final = 0.05  # the event loop stands still for this long at most
 _SHORTEST_PAUSE: Final = 20e-6  # seconds; another worker's change takes about as long
 _LONGEST_PAUSE: Final = 1e-3
@@ -37,7 +38,7 @@ class StandingFile:
 
     def __init__(self, folder: Path) -> None:
         run = folder / "run"
-        self.path = run / boot() / "standings.db"
+        self.path = run / boot() / FILE_NAME
         make_private(folder / LOCK_NAME)
         make_private(self.path)
         with failures_as_sentences(self.path), locked(folder / LOCK_NAME, lambda: None):
