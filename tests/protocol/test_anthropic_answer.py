@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from penstock.protocol.anthropic_answer import ChatHeader, ForeignAnswerError, to_completion
+from penstock.protocol.anthropic_answer import ChatHeader, to_completion
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.anthropic_stream import ChatChunks, StreamTroubleError
 from penstock.protocol.sse_reader import EventReader
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from penstock.errors import InvalidRequestError
-from penstock.protocol.anthropic_answer import ForeignAnswerError
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.anthropic_events import MessageEvents
 from penstock.protocol.anthropic_inbound import ChatDialect, to_chat
 from penstock.protocol.anthropic_outbound import to_message

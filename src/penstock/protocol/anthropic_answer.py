@@ -7,15 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.errors import PenstockError
 from penstock.protocol.anthropic_wire import AnthropicMessage, finish_reason
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.shapes import UsageCount
 
 _decoder: Final = msgspec.json.Decoder(AnthropicMessage)
-
-
-class ForeignAnswerError(PenstockError):
-    """A server's answer is not what its protocol says; the sentence is for the log and the client."""
 
 
 @dataclass(frozen=True, slots=True)

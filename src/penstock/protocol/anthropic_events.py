@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from penstock.protocol.anthropic_answer import ForeignAnswerError
 from penstock.protocol.anthropic_outbound import (
     ChatUsage,
     decoded_chunk,
     message_id,
     stopped,
 )
+from penstock.protocol.foreign import ForeignAnswerError
 
 _Kind = Literal["thinking", "text", "tool_use"]
 _encode: Final = msgspec.json.Encoder().encode

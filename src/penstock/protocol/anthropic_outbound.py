@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.protocol.anthropic_answer import ForeignAnswerError
+from penstock.protocol.foreign import ForeignAnswerError
 
 _STOP_REASONS: Final = {
     "stop": "end_turn",

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.protocol.anthropic_answer import ForeignAnswerError
 from penstock.protocol.anthropic_errors import stream_trouble
 from penstock.protocol.anthropic_stream import StreamTroubleError
 from penstock.protocol.anthropic_wire import AnthropicMessage, AnthropicUsage, BlockDelta, StreamEvent
 from penstock.protocol.estimate import Estimate
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.shapes import UsageCount
 from penstock.protocol.sse_reader import Event
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.protocol import sse
-from penstock.protocol.anthropic_answer import ChatHeader, ForeignAnswerError
+from penstock.protocol.anthropic_answer import ChatHeader
 from penstock.protocol.anthropic_errors import Trouble, stream_trouble
 from penstock.protocol.anthropic_wire import (
     AnthropicUsage,
@@ -17,6 +17,7 @@ from penstock.protocol.anthropic_wire import (
     finish_reason,
 )
 from penstock.protocol.estimate import Estimate
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.shapes import UsageCount
 from penstock.protocol.sse_reader import Event
 
