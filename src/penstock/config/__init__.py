@@ -1,8 +1,8 @@
 """One typed configuration, and its errors: flags > environment (PENSTOCK_*) > penstock.yaml > defaults.
 
-`Settings` lists every flat option once, the sections theirs (models, tenants, queue, ...), with help, spellings
-and parser; the command line, the environment, the file and the documentation are read off these lists. Knows
-the engine's option names (`engine.config`), never the engine, the network or a terminal.
+`Settings` lists every flat option once, the sections theirs (models, tenants, queue, ...), with help and
+parser; command line, environment, file and documentation are read off these lists. Knows the
+engine's option names (`engine.config`), never the engine, the network or a terminal.
 """
 
 from penstock.config.catalogue import Option

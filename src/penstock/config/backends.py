@@ -120,11 +120,18 @@ def _check_server(backend: BackendConfig, written: Mapping[str, str], place: str
     if backend.discover is not None:
         _check_discovery(backend.discover, f"{place}.discover", problems)
     for name, text in (backend.headers or {}).items():
-        if not _TOKEN.fullmatch(name) or _CONTROL.search(text):
-            problems.add(f"{place}.headers.{name}", "is not a header that can be sent")
-        elif name.lower() in _OUR_HEADERS:
-            hint = "; the key belongs into api_key" if name.lower() == "authorization" else ""
-            problems.add(f"{place}.headers.{name}", f"is set by Penstock itself{hint}")
+        if (predicate := header_problem(name, text)) is not None:
+            problems.add(f"{place}.headers.{name}", predicate)
+
+
+def header_problem(name: str, text: str) -> str | None:
+    """Why a header cannot be added to what is sent anyway, if it cannot."""
+    if not _TOKEN.fullmatch(name) or _CONTROL.search(text) or not text.isascii():
+        return "is not a header that can be sent"
+    if name.lower() in _OUR_HEADERS:
+        hint = "; the key belongs into api_key" if name.lower() == "authorization" else ""
+        return f"is set by Penstock itself{hint}"
+    return None
 
 
 def _check_discovery(discover: DiscoverConfig, place: str, problems: Problems) -> None:

@@ -83,7 +83,7 @@ def test_what_is_noted_stands_in_the_file_too_and_holds_no_secret(file: Path) ->
     comments = " ".join(line.lstrip("# ") for line in done.text.splitlines() if line.startswith("#"))
     for note in done.notes:
         assert note in comments
-    passwords = [f"{of}password" for of in ("db", "url", "cache", "redis")]
+    passwords = [f"{of}password" for of in ("db", "url", "cache", "redis", "header")]
     for secret in (*passwords, "sk-in-plain-text", "sk-environment", "HOME"):
         assert secret not in comments
 
@@ -183,6 +183,12 @@ def test_odd_things_are_left_out_or_mended_and_noted(tmp_path: Path) -> None:
     assert noted(done, "nowhere", "names no api_base")
     assert noted(done, "weight", "is not a number that makes sense")
     assert noted(done, "general_settings", "is not a section")
+    # LiteLLM asks right behind the address.
+    other = dollars.backends[1]
+    assert (other.url, other.options) == ("https://example.org", {"prefix": "/api/openai"})
+    assert (other.api_key, other.headers) == (None, {"X-Good": "yes"})
+    assert noted(done, "input_cost_per_token", "too small")
+    assert noted(done, "organization", "a header could carry")
 
 
 def test_an_empty_file_becomes_an_empty_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.config.litellm.deployments import read_models
+from penstock.config.litellm.deployments import read_models, usable_name
 from penstock.config.litellm.notes import Notes, number, section_of
 
 _STRATEGIES = {
@@ -90,10 +90,10 @@ def _add_aliases(models: dict[str, dict[str, Any]], aliases: Any, notes: Notes) 
             if target.get("hidden"):
                 notes.add(place, "is listed among the models here; LiteLLM hid it")
             target = target.get("model")
-        if target not in models:
+        if not isinstance(target, str) or target not in models:
             notes.add(place, "names a model that there is not")
-        elif alias in taken or not str(alias).strip():
-            notes.add(place, "is the name of a model already")
+        elif alias in taken or not usable_name(str(alias)):
+            notes.add(place, "is the name of a model already, or none that a model can have here")
         else:
             taken.add(alias)
             models[target].setdefault("aliases", []).append(str(alias))

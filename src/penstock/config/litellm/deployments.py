@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from penstock.config.checks import MAX_NAME, RESERVED_NAMES
+from penstock.config.backends import header_problem
+from penstock.config.checks import MAX_NAME, RESERVED_NAMES, SMALLEST_PRICE
 from penstock.config.litellm.notes import Notes, number, section_of
 from penstock.config.litellm.providers import backend_of
 
@@ -19,7 +20,7 @@ _WHY = {
     "id": "is not needed",
     "extra_headers": "is not a section of headers",
     "headers": "is not a section of headers",
-    "organization": "is not a text",
+    "organization": "is not a text that a header could carry",
     "drop_params": "fields that a backend does not know are relayed to it",
     "max_retries": "retries are set for all models: retry.attempts",
     "num_retries": "retries are set for all models: retry.attempts",
@@ -43,7 +44,7 @@ def read_models(content: Any, notes: Notes) -> dict[str, dict[str, Any]]:
             notes.add(place, "has no litellm_params, so it is left out")
             continue
         name = str(entry.get("model_name") or "")
-        if not _usable(name):
+        if not usable_name(name):
             notes.add(f"{place}.model_name", "is no name that a model can have here, so it is left out")
             continue
         deployment = _deployment(f"{place} ({name})", entry, notes)
@@ -52,7 +53,7 @@ def read_models(content: Any, notes: Notes) -> dict[str, dict[str, Any]]:
     return models
 
 
-def _usable(name: str) -> bool:
+def usable_name(name: str) -> bool:
     words = name.split()
     return words == [name] and len(name) <= MAX_NAME and name not in RESERVED_NAMES and "*" not in name
 
@@ -80,8 +81,11 @@ def _deployment(place: str, entry: dict[str, Any], notes: Notes) -> dict[str, An
     for name in ("extra_headers", "headers"):
         if isinstance(params.get(name), dict):
             headers = params.pop(name)
-            texts = {str(key): notes.text(str(value)) for key, value in headers.items()}
-            backend["headers"] = {**backend.get("headers", {}), **texts}
+            for header, value in headers.items():
+                if (why := header_problem(str(header), str(value))) is not None:
+                    notes.add(f"{where}.{name}.{header}", why)
+                else:
+                    backend.setdefault("headers", {})[str(header)] = notes.text(str(value))
     if info.pop("supports_vision", None) is True:
         backend["vision"] = True
     if (most := _popped(info, "max_input_tokens", where, notes, 1)) is not None:
@@ -98,17 +102,24 @@ def _deployment(place: str, entry: dict[str, Any], notes: Notes) -> dict[str, An
     return backend
 
 
-def _popped(section: dict[str, Any], name: str, place: str, notes: Notes, least: float) -> float | None:
+def _popped(
+    section: dict[str, Any], name: str, place: str, notes: Notes, least: float, most: float = 1e9
+) -> float | None:
     value = section.pop(name, None)
-    return None if value is None else number(f"{place}.{name}", value, notes, least=least)
+    return None if value is None else number(f"{place}.{name}", value, notes, least=least, most=most)
 
 
 def _take_costs(source: dict[str, Any], model: dict[str, Any], place: str, notes: Notes) -> None:
     for theirs, ours in _COSTS.items():
-        cost = _popped(source, theirs, place, notes, 0)
-        if cost is not None:
-            # 1.5e-07 USD for one token is 0.15 USD for 1M, to the last digit.
-            model.setdefault("price", {})[ours] = float(Decimal(repr(cost)) * 1_000_000)
+        cost = _popped(source, theirs, place, notes, 0, 1000)
+        if cost is None:
+            continue
+        # 1.5e-07 USD for one token is 0.15 USD for 1M, to the last digit.
+        price = float(Decimal(repr(cost)) * 1_000_000)
+        if 0 < price < SMALLEST_PRICE:
+            notes.add(f"{place}.{theirs}", "is too small to be charged")
+        else:
+            model.setdefault("price", {})[ours] = price
 
 
 def _add(model: dict[str, Any], backend: dict[str, Any], place: str, notes: Notes) -> None:

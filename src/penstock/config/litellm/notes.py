@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-ENVIRONMENT = "os.environ/"
+_VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
 class Notes:
@@ -28,24 +29,29 @@ class Notes:
 
     def secret(self, place: str, value: Any) -> str | None:
         """A key: LiteLLM's way to name a variable becomes ours; one in plain text stays as it is."""
-        if not isinstance(value, str) or not value.strip():
-            self.add(place, "is not a text")
+        if not isinstance(value, str) or not value.strip() or not value.isascii() or not value.isprintable():
+            self.add(place, "is not a key that a header could carry")
             return None
-        if value.startswith(ENVIRONMENT):
-            return self.variable(value.removeprefix(ENVIRONMENT).strip())
+        if (name := variable_in(value)) is not None:
+            return self.variable(name)
         self.add(place, "stands in the file in plain text, and still does; a variable is a better place")
         return escaped(value)
 
     def text(self, value: str) -> str:
         """Any other text, which may name a variable too."""
-        if value.startswith(ENVIRONMENT):
-            return self.variable(value.removeprefix(ENVIRONMENT).strip())
-        return escaped(value)
+        name = variable_in(value)
+        return escaped(value) if name is None else self.variable(name)
 
     def variable(self, name: str) -> str:
         if name not in self.variables:
             self.variables.append(name)
         return f"${{{name}}}"
+
+
+def variable_in(value: object) -> str | None:
+    """The variable that a text names in LiteLLM's way."""
+    match = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return None if match is None else match[1]
 
 
 def escaped(text: str) -> str:
@@ -61,13 +67,13 @@ def section_of(content: Mapping[str, Any], name: str, notes: Notes) -> dict[str,
     return {}
 
 
-def number(place: str, value: Any, notes: Notes, *, least: float = 0.0) -> float | None:
-    """A finite number of at least `least`; anything else is noted."""
+def number(place: str, value: Any, notes: Notes, *, least: float = 0.0, most: float = 1e9) -> float | None:
+    """A number in these bounds; anything else is noted."""
     try:
         result = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         result = math.nan
-    if math.isfinite(result) and result >= least:
+    if least <= result <= most:
         return int(result) if result == int(result) else result
     notes.add(place, "is not a number that makes sense")
     return None

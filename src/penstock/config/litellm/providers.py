@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.config.litellm.notes import Notes
+from penstock.config.backends import header_problem
+from penstock.config.litellm.notes import Notes, variable_in
 from penstock.config.values import UnfitError, parse_url
 
 
@@ -102,7 +103,7 @@ def _split(model: str, stated: Any, *, has_base: bool) -> tuple[str, str]:
 
 def _url(place: str, base: Any, notes: Notes) -> str | None:
     """The address, or what names the variable that holds it."""
-    if isinstance(base, str) and base.startswith("os.environ/"):
+    if variable_in(base) is not None:
         return notes.text(base)
     try:
         return parse_url(base)
@@ -135,9 +136,9 @@ def _adapt(
         path = urlsplit(url).path
         if path and not path.endswith("/v1"):
             backend |= {kind: url.removesuffix(path), "options": {"prefix": path}}
-    if isinstance(params.get("organization"), str):
-        organization = params.pop("organization")
-        backend.setdefault("headers", {})["OpenAI-Organization"] = notes.text(organization)
+    organization = params.get("organization")
+    if isinstance(organization, str) and header_problem("OpenAI-Organization", organization) is None:
+        backend.setdefault("headers", {})["OpenAI-Organization"] = notes.text(params.pop("organization"))
 
 
 def _add_key(
@@ -150,10 +151,10 @@ def _add_key(
     notes: Notes,
 ) -> None:
     given = params.pop("api_key", None)
-    key: str | None = None
-    if given is not None:
-        key = notes.secret(f"{place}.api_key", given)
-    elif provider.key and not (provider is _OPENAI and kind != "openai"):  # one's own server may want none
+    key = None if given is None else notes.secret(f"{place}.api_key", given)
+    if (
+        key is None and provider.key and not (provider is _OPENAI and kind != "openai")
+    ):  # one's own server may want none
         key = notes.variable(provider.key)
     if key is None:
         return
