@@ -56,6 +56,8 @@ def hammer(folder: Path, limits: dict[str, Any], asked: int, then: str) -> list[
     for worker in workers:
         worker.go()
     results = [worker.result() for worker in workers]
+    for worker in workers:
+        worker.go()
     assert [worker.end() for worker in workers] == [0, 0]
     return results
 

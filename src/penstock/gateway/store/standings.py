@@ -24,7 +24,7 @@ from penstock.gateway.store.workers import Worker
 from penstock.hub.lock import locked
 
 FILE_NAME: Final = "standings-1.db"  # the number changes with what a row looks like
-BUSY_SECONDS: Final = 0.05  # the event loop stands still for this long at most
+BUSY_SECONDS: Final = 0.1  # the event loop stands still for this long at most
 _SHORTEST_PAUSE: Final = 20e-6  # seconds; another worker's change takes about as long
 _LONGEST_PAUSE: Final = 1e-3
 
