@@ -90,12 +90,10 @@ class Accounts:
         )
         if limits.none:
             hold.day = self._calendar.today()
-            hold.settled = False
-            return hold
-        why = self._keeper.reserve(hold)
-        if why is not None:
+        elif (why := self._keeper.reserve(hold)) is not None:
             self.ledger.add(caller.tenant, model, self._calendar.today(), "refused")
             raise _refused(caller.tenant, why)
+        hold.settled = False
         return hold
 
     def reprice(self, hold: Hold, model: str, price: Price | None, now: float) -> None:

@@ -55,7 +55,6 @@ def admit(standing: Standing, hold: Hold, worker: str, calendar: Calendar, spent
     take(standing, limits, worker, hold.tokens, hold.cost)
     hold.day = today
     hold.debts = (standing.requests, standing.tokens)
-    hold.settled = False
     return None
 
 
