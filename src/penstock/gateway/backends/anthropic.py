@@ -11,22 +11,22 @@ import msgspec
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
 from penstock.errors import ConfigError, InvalidRequestError
 from penstock.gateway.backends import BackendError
-from penstock.gateway.backends.foreign import broken, origin_of
+from penstock.gateway.backends.foreign import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, last_bytes, origin_of
+from penstock.gateway.backends.relay_errors import unusable
 from penstock.gateway.balance import Load
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.upstream import Response, UpstreamError, header_lines
-from penstock.protocol.anthropic_answer import ChatHeader, ForeignAnswerError, to_completion
+from penstock.protocol.anthropic_answer import ChatHeader, to_completion
 from penstock.protocol.anthropic_errors import Trouble, trouble
 from penstock.protocol.anthropic_relay import MessageRelay, relayed_message
 from penstock.protocol.anthropic_request import AnthropicOptions, to_messages
 from penstock.protocol.anthropic_stream import ChatChunks, StreamTroubleError
 from penstock.protocol.errors import HTTPError
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.sse_reader import EventError, EventReader
 
 PATH: Final = b"/v1/messages"
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-MAX_ERROR_BYTES: Final = 64 * 1024
 DEFAULT_CAPACITY: Final = 256  # requests; the provider's own limits are in tokens, and it says 429
 
 
@@ -71,7 +71,7 @@ class AnthropicBackend:
             else:
                 await self._translate(exchange)
         except UpstreamError as error:
-            raise broken(error) from error
+            raise unusable(error) from error
         except StreamTroubleError as error:
             raise _raised(error.trouble) from error
         except ForeignAnswerError as error:
@@ -91,6 +91,7 @@ class AnthropicBackend:
             await self._stream(exchange, response, chunks)
             exchange.charge(chunks.usage)
             await exchange.end_stream(chunks.closing())
+            await last_bytes(response)
 
     async def _relay(self, exchange: Exchange) -> None:
         inquiry = exchange.inquiry
@@ -104,6 +105,7 @@ class AnthropicBackend:
                 return
             await self._stream(exchange, response, MessageRelay(exchange.model))
             await exchange.end_stream()
+            await last_bytes(response)
 
     async def _ask(self, exchange: Exchange, body: bytes, version: str) -> Response:
         """Send it; what is not 200 is raised."""

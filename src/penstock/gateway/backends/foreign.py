@@ -1,27 +1,33 @@
-"""What backends that speak another protocol than OpenAI's do alike when they ask their server."""
+"""What backends that speak another protocol than OpenAI's do alike with their server."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from penstock.config.sections import BackendConfig
 from penstock.errors import ConfigError
-from penstock.gateway.backends import BackendError
-from penstock.gateway.upstream import Origin, Timeouts, UpstreamError
+from penstock.gateway.upstream import Origin, Response, Timeouts, UpstreamError
 
-# A server that cannot be reached is out for now; one that answers nonsense is a bad gateway.
-_STATUSES: Final = {"unresolved": 503, "refused": 503, "timeout": 504}
-
-
-def broken(error: UpstreamError) -> BackendError:
-    """How a failed exchange with a server looks to the client."""
-    return BackendError(str(error), status=_STATUSES.get(error.kind, 502))
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_ERROR_BYTES: Final = 64 * 1024
+LAST_BYTES_SECONDS: Final = 1.0  # for the end of a stream's connection, after the end of the stream
 
 
 def origin_of(config: BackendConfig) -> Origin:
     if config.url is None:
-        raise ConfigError(f"The backend {config.name!r} has no url.")
+        raise ConfigError(f"The backend {config.name!r} needs a url; write http://host:port.")
     times = config.timeouts
     return Origin(
         config.url, timeouts=Timeouts(connect=times.connect, first_byte=times.first_byte, idle=times.idle)
     )
+
+
+async def last_bytes(response: Response) -> None:
+    """Let the server close its stream properly, so that the connection can be used again."""
+    try:
+        async with asyncio.timeout(LAST_BYTES_SECONDS):
+            while await response.chunk():
+                pass
+    except (TimeoutError, UpstreamError):
+        pass  # the client has its answer
