@@ -9,6 +9,7 @@ from penstock.config import BackendConfig, HealthConfig, ModelConfig
 from penstock.gateway.backends import Backend
 from penstock.gateway.backends.anthropic import AnthropicBackend
 from penstock.gateway.backends.relay import RelayBackend
+from penstock.gateway.backends.triton import TritonBackend
 
 Builder = Callable[[ModelConfig, BackendConfig, HealthConfig], Backend]
 
@@ -23,4 +24,5 @@ SERVERS: Final[dict[str, Builder]] = {
     "openai_compatible": RelayBackend,
     "openai": RelayBackend,
     "anthropic": AnthropicBackend,
+    "triton": TritonBackend,
 }
