@@ -326,6 +326,22 @@ def test_a_replica_that_is_not_there_yet_earns_no_punishment_for_it(limits: Heal
     assert health.state(6.0) == "healthy"
 
 
+def test_answers_that_fail_because_it_dies_count_with_its_death() -> None:
+    health = running(ENGINE)
+    answers(health, 1.0, good=0, bad=20)
+    health.died("its process ended", 1.0)
+    answers(health, 1.1, good=0, bad=20)
+    health.revived(2.0)
+    health.token(2.0)
+    assert health.state(2.0) == "healthy"
+    health.fault("a step failed", 3.0)
+    back = 3.0 + ENGINE.hold
+    health.beat(back)
+    health.probing(back)
+    health.probed(True, back)
+    assert health.state(back) == "healthy", "it was out for the second time, not for the third"
+
+
 def test_limits_come_from_the_configuration() -> None:
     config = HealthConfig(silence=3.0, probe_every=2.0, probe_timeout=1.0, error_rate=0.1, error_requests=3)
     assert engine_limits(config).silence == 3.0

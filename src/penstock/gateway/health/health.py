@@ -95,7 +95,8 @@ class Health:
 
     def died(self, reason: str, now: float) -> None:
         """The process ended, or the server refuses connections."""
-        if self._dead is None and self._ready:
+        # Requests that fail because it dies may be heard of first: that is one trouble, not two.
+        if self._dead is None and self._ready and self._out is None:
             self._strike(now)
         self._dead = reason
         self._out, self._only_a_probe, self._ready = None, False, False
