@@ -3,6 +3,7 @@ the usage touched and everything counted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -36,11 +37,13 @@ def relayed_message(body: bytes, model: str) -> tuple[bytes, UsageCount]:
 class MessageRelay:
     """One stream. `usage` is counted as `anthropic_stream.ChatChunks` counts it."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, charged: Callable[[UsageCount], None]) -> None:
+        """`charged` notes in the usage what it costs and how long it took, once it is known."""
         self.usage = UsageCount()
         self.started = False
         self.complete = False
         self._model = model
+        self._charged = charged
         self._first: AnthropicUsage | None = None
         self._estimate = Estimate()
 
@@ -62,6 +65,7 @@ class MessageRelay:
                     self.usage.completion = self._estimate.tokens
                 case "message_delta" if given.usage is not None:
                     given.usage.update(self.usage, self._first)
+                    data = self._with_charges(data)
                 case "message_stop":
                     self.complete = True
                 case "error":
@@ -71,6 +75,14 @@ class MessageRelay:
         if not self.started and given.type != "ping":
             raise ForeignAnswerError("The server's stream does not begin with message_start.")
         return b"event: " + given.type.encode() + b"\ndata: " + data + b"\n\n"
+
+    def _with_charges(self, data: bytes) -> bytes:
+        self._charged(self.usage)
+        charges = {"cost": self.usage.cost, "latency_ms": self.usage.latency_ms}
+        fields: dict[str, Any] = _fields.decode(data)
+        usage: dict[str, Any] = _fields.decode(fields["usage"])
+        usage |= {name: value for name, value in charges.items() if value is not None}
+        return _encode(fields | {"usage": usage})
 
     def _renamed(self, data: bytes) -> bytes:
         fields: dict[str, Any] = _fields.decode(data)

@@ -117,6 +117,7 @@ async def test_its_own_messages_are_passed_on_under_our_name(backend: AnthropicB
             == "three two one"
         )
         assert found[-1].type == "message_stop"
+        assert found[-2].usage.model_extra["latency_ms"] > 0
     else:
         message = Message.model_validate(answer.json, strict=True)
         assert message.model == "ours"

@@ -103,7 +103,7 @@ class AnthropicBackend:
                 self.health.token(time.monotonic())
                 await exchange.answer(body, usage)
                 return
-            await self._stream(exchange, response, MessageRelay(exchange.model))
+            await self._stream(exchange, response, MessageRelay(exchange.model, exchange.charge))
             await exchange.end_stream()
             await last_bytes(response)
 
