@@ -253,6 +253,12 @@ async def test_options_that_it_does_not_know_are_refused(
         backend_of(server, options=options)
 
 
+async def test_the_url_may_end_with_the_version(server: AnthropicServer) -> None:
+    backend = backend_of(server, url=f"{server.url}/v1/")
+    assert (await ask(backend, "createChatCompletion", CHAT)).status == 200
+    await backend.close()
+
+
 async def test_options_are_obeyed(server: AnthropicServer) -> None:
     backend = backend_of(server, options={"max_tokens": 99, "version": "2026-10-21", "sampling": "drop"})
     await ask(backend, "createChatCompletion", {**CHAT, "temperature": 0.5})

@@ -45,7 +45,7 @@ class AnthropicBackend:
         self.capacity = config.max_concurrent or DEFAULT_CAPACITY
         self.health = Health(unwatched_limits(health), time.monotonic())
         self._options = anthropic_options(config)
-        self._origin = origin_of(config)
+        self._origin = origin_of(config, "/v1")
         self._headers = header_lines(
             [
                 ("content-type", "application/json"),

@@ -14,12 +14,14 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 LAST_BYTES_SECONDS: Final = 1.0  # for the end of a stream's connection, after the end of the stream
 
 
-def origin_of(config: BackendConfig) -> Origin:
+def origin_of(config: BackendConfig, version: str) -> Origin:
+    """The server. `version` begins all its paths, and may be written at the end of its url or not."""
     if config.url is None:
         raise ConfigError(f"The backend {config.name!r} needs a url; write http://host:port.")
     times = config.timeouts
     return Origin(
-        config.url, timeouts=Timeouts(connect=times.connect, first_byte=times.first_byte, idle=times.idle)
+        config.url.rstrip("/").removesuffix(version),
+        timeouts=Timeouts(connect=times.connect, first_byte=times.first_byte, idle=times.idle),
     )
 
 

@@ -75,7 +75,7 @@ class TritonBackend:
         if tokenizer is None and model.tokenizer is not None:
             tokenizer = _tokenizer(model.tokenizer)
         self._prompts = Prompts(model.name, tokenizer)
-        self._origin = origin_of(config)
+        self._origin = origin_of(config, "/v2")
         headers = _headers(config)
         self._client = TritonClient(self._origin, headers, self.upstream_model, self._options)
         self._early: asyncio.Task[None] | None = None
