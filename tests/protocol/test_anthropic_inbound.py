@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from penstock.errors import InvalidRequestError
-from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.anthropic_events import MessageEvents
-from penstock.protocol.anthropic_inbound import ChatDialect, to_chat
+from penstock.protocol.anthropic_inbound import to_chat
 from penstock.protocol.anthropic_outbound import to_message
 from penstock.protocol.anthropic_request import AnthropicOptions, to_messages
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.sse_reader import EventReader
 
 HELLO = [{"role": "user", "content": "Hello"}]
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 
 
-def chat(dialect: ChatDialect | None = None, **fields: Any) -> dict[str, Any]:
+def chat(**fields: Any) -> dict[str, Any]:
     body = json.dumps({"model": "ours", "max_tokens": 9, "messages": HELLO, **fields}).encode()
-    return to_chat(body, dialect or ChatDialect())
+    return to_chat(body)
 
 
 def messages(*turns: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
@@ -75,14 +75,6 @@ def test_the_least_request() -> None:
 def test_a_field_is_translated(given: dict[str, Any], expected: dict[str, Any]) -> None:
     result = chat(**given)
     assert {name: value for name, value in result.items() if name not in chat()} == expected
-
-
-def test_dialects_differ_in_the_name_of_the_limit_and_in_effort() -> None:
-    result = chat(ChatDialect("max_completion_tokens", reasoning=True), output_config={"effort": "xhigh"})
-    assert result["max_completion_tokens"] == 9
-    assert result["reasoning_effort"] == "high"
-    with pytest.raises(InvalidRequestError, match="top_k"):
-        chat(ChatDialect(top_k=False), top_k=3)
 
 
 def test_a_conversation_with_tools_and_pictures() -> None:

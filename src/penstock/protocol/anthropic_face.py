@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.protocol.anthropic_errors import anthropic_error_event
 from penstock.protocol.anthropic_events import MessageEvents
-from penstock.protocol.anthropic_inbound import ChatDialect, to_chat
+from penstock.protocol.anthropic_inbound import to_chat
 from penstock.protocol.anthropic_outbound import to_message
 from penstock.protocol.errors import ErrorBody, Failure
 from penstock.protocol.foreign import ForeignAnswerError
@@ -34,9 +34,9 @@ class MessagesFace:
         self._reader = EventReader()
 
     @staticmethod
-    def chat(body: bytes, dialect: ChatDialect | None = None) -> bytes:
+    def chat(body: bytes) -> bytes:
         """The body of the chat completion request; InvalidRequestError if the client's makes none."""
-        return msgspec.json.encode(to_chat(body, dialect or ChatDialect()))
+        return msgspec.json.encode(to_chat(body))
 
     def whole(self, body: bytes) -> bytes:
         """A whole chat completion as one of Anthropic's messages. Its cost and latency stay in its usage."""

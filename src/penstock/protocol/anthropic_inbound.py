@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -14,8 +13,7 @@ from penstock.protocol.anthropic_blocks import MessageParam, System, chat_messag
 from penstock.protocol.decode import decode, shown
 from penstock.protocol.fields import Field, Ignored, Refused
 
-# OpenAI's names for Anthropic's degrees of effort.
-_EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 _ONLY_THERE: Final = "Only Anthropic's own servers have it."
 
 
@@ -83,22 +81,16 @@ MessagesWire = fields.with_fields(MessagesRequest, TABLE)
 _decoder: Final = msgspec.json.Decoder(MessagesWire)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatDialect:
-    """What differs between servers that speak chat completions."""
+def to_chat(body: bytes) -> dict[str, Any]:
+    """The chat completion request, or InvalidRequestError. The usage of a stream is always asked for.
 
-    limit_field: str = "max_tokens"  # OpenAI's own newer models know max_completion_tokens only
-    reasoning: bool = False  # whether reasoning_effort is taken
-    top_k: bool = True
-
-
-def to_chat(body: bytes, dialect: ChatDialect) -> dict[str, Any]:
-    """The chat completion request, or InvalidRequestError. The usage is always asked for."""
+    How hard to think is not passed on: servers that know chat completions differ too much in that.
+    """
     request = decode(_decoder, body)
     fields.refuse(request, TABLE)
     result: dict[str, Any] = {
         "messages": chat_messages(request.system, request.messages),
-        dialect.limit_field: request.max_tokens,
+        "max_tokens": request.max_tokens,
     }
     if request.model is not None:
         result["model"] = request.model
@@ -106,13 +98,9 @@ def to_chat(body: bytes, dialect: ChatDialect) -> dict[str, Any]:
         result |= {"stream": True, "stream_options": {"include_usage": True}}
     if request.stop_sequences:
         result["stop"] = request.stop_sequences
-    for name in ("temperature", "top_p"):
+    for name in ("temperature", "top_p", "top_k"):
         if (value := getattr(request, name)) is not None:
             result[name] = value
-    if request.top_k:
-        if not dialect.top_k:
-            raise InvalidRequestError("top_k is not supported by this model's server.", param="top_k")
-        result["top_k"] = request.top_k
     if request.tools:
         result["tools"] = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)]
         if request.tool_choice is not None:
@@ -123,13 +111,11 @@ def to_chat(body: bytes, dialect: ChatDialect) -> dict[str, Any]:
     if config.format is not None:
         schema = {"name": "answer", "schema": config.format.schema, "strict": True}
         result["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if config.effort is not None and config.effort not in _EFFORTS:
+    if config.effort is not None and config.effort not in EFFORTS:
         raise InvalidRequestError(
-            f"output_config.effort must be {', '.join(_EFFORTS)}, got {shown(config.effort)}.",
+            f"output_config.effort must be {', '.join(EFFORTS)}, got {shown(config.effort)}.",
             param="output_config.effort",
         )
-    if config.effort is not None and dialect.reasoning:
-        result["reasoning_effort"] = _EFFORTS[config.effort]
     return result
 
 
