@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+import uvloop
 
 from penstock.engine.messages import Drain, frame, submit
 from penstock.engine.peers import MARK
@@ -254,6 +255,17 @@ async def test_only_this_user_can_reach_the_socket(owner: EngineClient, path: Pa
             await EngineClient.start(config_of(model), listen=Path(folder) / "a.sock")
         with pytest.raises(ConfigError, match="too long"):
             await EngineClient.start(config_of(model), listen=Path(folder) / ("a" * 100))
+
+
+async def test_it_attaches_on_the_servers_event_loop_too(owner: EngineClient, path: Path) -> None:
+    async def main() -> list[int]:
+        client = await EngineClient.attach(path)
+        tokens = await tokens_of(client, request_of("a"))
+        await client.shutdown()
+        return tokens
+
+    found = await asyncio.to_thread(lambda: uvloop.run(main()))
+    assert found == await tokens_of(owner, request_of("a"))
 
 
 async def test_where_no_engine_is_attaching_says_so(path: Path) -> None:

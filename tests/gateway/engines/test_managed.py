@@ -56,7 +56,12 @@ async def test_a_killed_engine_is_out_at_once_started_again_and_answers(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     deaths: list[Death] = []
-    async with managed(model, on_death=deaths.append) as engine:
+
+    def remember_badly(death: Death) -> None:
+        deaths.append(death)
+        raise ZeroDivisionError
+
+    async with managed(model, on_death=remember_badly) as engine:
         before = await tokens_of(current(engine), request_of("a"))
         first, pid = current(engine), engine.pid
         assert (engine.generation, engine.restarts, state(engine)) == (1, 0, "healthy")
@@ -77,9 +82,10 @@ async def test_a_killed_engine_is_out_at_once_started_again_and_answers(
         ("chat-0", 1, ("x", "y"))
     ]
     said = [record.getMessage() for record in caplog.records if record.name == "penstock.engines"]
-    assert "Engine chat-0: The engine process ended unexpectedly (signal 9). Starting it again in" in said[0]
-    assert "attempt 1." in said[0]
-    assert "runs again" in said[1]
+    assert said[0] == "Nobody could be told of the death of engine chat-0."
+    assert "Engine chat-0: The engine process ended unexpectedly (signal 9). Starting it again in" in said[1]
+    assert "attempt 1." in said[1]
+    assert "runs again" in said[-1]
 
 
 async def test_an_engine_that_stays_stuck_is_killed_and_started_again(

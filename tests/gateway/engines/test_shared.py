@@ -16,7 +16,14 @@ import pytest_asyncio
 
 from penstock.engine.process import EngineClient
 from penstock.errors import EngineUnavailableError
-from penstock.gateway.engines import AttachedEngine, ManagedEngine, RestartPolicy, socket_folder, socket_path
+from penstock.gateway.engines import (
+    AttachedEngine,
+    Death,
+    ManagedEngine,
+    RestartPolicy,
+    socket_folder,
+    socket_path,
+)
 from penstock.gateway.health import HealthLimits
 from tests.engine.engines import config_of, endless, request_of, save_model, tokens_of, until
 
@@ -24,6 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # What takes seconds in earnest takes fractions of one here; an idle engine still beats only once a second.
 QUICK = RestartPolicy(pause=0.05, max_pause=0.2, kill_after=60.0)
+DEATHS: list[Death] = []
 LIMITS = HealthLimits(silence=1.7, probe_every=2.0, doubt_every=0.2, hold=0.1)
 
 
@@ -34,7 +42,7 @@ async def pair() -> AsyncIterator[tuple[ManagedEngine, AttachedEngine]]:
         path = socket_path(folder, "org/a model: 0")
         config = config_of(save_model(Path(model)))
         owner = ManagedEngine("chat-0", config, listen=path, limits=LIMITS, policy=QUICK)
-        attached = AttachedEngine("chat-0", path, limits=LIMITS)
+        attached = AttachedEngine("chat-0", path, limits=LIMITS, on_death=DEATHS.append)
         await owner.start()
         await attached.start()
         yield owner, attached
@@ -103,8 +111,12 @@ async def test_killed_it_is_found_again_by_both(
     caplog.set_level(logging.WARNING)
     owner, attached = pair
     tokens = await tokens_of(current(attached), request_of("a"))
-    os.kill(current(owner).pid, signal.SIGKILL)
-    await until(lambda: not attached.health.alive and not owner.health.alive)
+    with current(attached).submit(endless("b")) as events:
+        await anext(events)
+        os.kill(current(owner).pid, signal.SIGKILL)
+        await until(lambda: not attached.health.alive and not owner.health.alive)
+    await until(lambda: bool(DEATHS))
+    assert [(death.generation, death.requests) for death in DEATHS] == [(1, ("b",))]
     await until(lambda: attached.generation == owner.generation == 2)
     assert states(pair) == {"healthy"}
     assert attached.pid == owner.pid

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.process import EngineClient
 from penstock.engine.request import EngineStats
 from penstock.errors import EngineUnavailableError
-from penstock.gateway.engines.watch import Watch
+from penstock.gateway.engines.restarts import Death
+from penstock.gateway.engines.watch import Watch, mourn
 from penstock.gateway.health import Health, HealthLimits
 
 FIRST_RETRY, MAX_RETRY = 0.05, 1.0  # seconds between two attempts to attach; doubling
@@ -24,11 +26,19 @@ logger = logging.getLogger("penstock.engines")
 class AttachedEngine:
     """Uses the engine that listens on `path`, whichever process that is at the moment."""
 
-    def __init__(self, name: str, path: Path, *, limits: HealthLimits | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        *,
+        limits: HealthLimits | None = None,
+        on_death: Callable[[Death], None] | None = None,
+    ) -> None:
         self.name = name
         self.generation = 0
         self._path = path
         self._limits = limits or HealthLimits()
+        self._on_death = on_death
         self._client: EngineClient | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.health = Health(self._limits, time.monotonic())
@@ -83,6 +93,7 @@ class AttachedEngine:
             error = await watch.until_gone()
             self.health.died(str(error), time.monotonic())
             await self._client.kill()
+            mourn(self._on_death, self.name, self.generation, self._client, error)
             logger.warning("Engine %s: %s Waiting for it to come back.", self.name, error)
             await self._attach()
 

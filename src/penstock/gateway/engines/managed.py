@@ -15,7 +15,7 @@ from penstock.engine.process import EngineClient
 from penstock.engine.request import EngineStats
 from penstock.errors import EngineUnavailableError, PenstockError
 from penstock.gateway.engines.restarts import Death, RestartPolicy, Restarts
-from penstock.gateway.engines.watch import Watch
+from penstock.gateway.engines.watch import Watch, mourn
 from penstock.gateway.health import Health, HealthLimits
 
 logger = logging.getLogger("penstock.engines")
@@ -96,7 +96,7 @@ class ManagedEngine:
             now = time.monotonic()
             self.health.died(str(error), now)
             await self._client.kill()
-            self._mourn(self._client, error, now)
+            mourn(self._on_death, self.name, self.generation, self._client, error)
             await self._start_again(error, ran=now - self._adopted)
 
     async def _start_again(self, error: PenstockError, ran: float) -> None:
@@ -113,7 +113,7 @@ class ManagedEngine:
                 self._adopt(await self._open())
             except PenstockError as failure:
                 error, ran = failure, 0.0
-            except OSError as failure:  # no more processes, files or memory for one
+            except Exception as failure:  # no process, file or memory to be had: whatever it is, it may pass
                 error, ran = EngineUnavailableError(f"Its process cannot be started ({failure})."), 0.0
             else:
                 took = time.monotonic() - began
@@ -136,14 +136,3 @@ class ManagedEngine:
         # A start ends with a generated token.
         self.health.revived(self._adopted)
         self.health.token(self._adopted)
-
-    def _mourn(self, client: EngineClient, error: PenstockError, now: float) -> None:
-        if self._on_death is not None:
-            death = Death(
-                engine=self.name,
-                generation=self.generation,
-                reason=str(error),
-                requests=client.lost,
-                at=now,
-            )
-            self._on_death(death)

@@ -5,15 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from penstock.engine.process import EngineClient
 from penstock.errors import PenstockError
+from penstock.gateway.engines.restarts import Death
 from penstock.gateway.health import Health
 
 TICK = 0.5  # seconds between two looks
 LATE = 1.0  # seconds; a look this much later than meant is the watcher's own standstill
 
 logger = logging.getLogger("penstock.engines")
+
+
+def mourn(
+    on_death: Callable[[Death], None] | None,
+    name: str,
+    generation: int,
+    client: EngineClient,
+    error: PenstockError,
+) -> None:
+    """Tell whoever wants to know what was lost. Whatever comes of it, the engine is started again."""
+    if on_death is None:
+        return
+    death = Death(
+        engine=name, generation=generation, reason=str(error), requests=client.lost, at=time.monotonic()
+    )
+    try:
+        on_death(death)
+    except Exception:
+        logger.exception("Nobody could be told of the death of engine %s.", name)
 
 
 class Watch:
