@@ -55,7 +55,13 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, "NO_COLOR": "1", **(env or {})},
+            # Keys and ledger of its own: a key that one test makes must not lock the others out.
+            env={
+                **os.environ,
+                "NO_COLOR": "1",
+                "PENSTOCK_STATE_DIR": str(log.with_suffix(".state")),
+                **(env or {}),
+            },
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()

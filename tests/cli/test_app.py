@@ -115,7 +115,7 @@ def test_a_file_that_is_not_a_model_is_one_sentence(capsys: pytest.CaptureFixtur
 def test_an_engine_that_fails_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: object) -> None:
+    def fail(settings: object, reread: object) -> None:
         raise EngineUnavailableError("The engine stopped.")
 
     monkeypatch.setattr("penstock.gateway.server.run", fail)
@@ -126,7 +126,7 @@ def test_an_engine_that_fails_is_exit_code_1(
 def test_a_model_error_is_exit_code_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: object) -> None:
+    def fail(settings: object, reread: object) -> None:
         raise ModelError("There is no such model.")
 
     monkeypatch.setattr("penstock.gateway.server.run", fail)
@@ -134,7 +134,7 @@ def test_a_model_error_is_exit_code_2(
 
 
 def test_a_bug_is_not_dressed_up_as_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: object) -> None:
+    def fail(settings: object, reread: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("penstock.gateway.server.run", fail)
@@ -143,7 +143,7 @@ def test_a_bug_is_not_dressed_up_as_a_mistake(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("penstock.gateway.server.run", lambda settings: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("penstock.gateway.server.run", lambda settings, reread: os.kill(os.getpid(), signal.SIGINT))
     # A shell starts background jobs with the signal ignored.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -198,7 +198,7 @@ def test_output_that_cannot_be_written_is_one_sentence(command: str, buffered: b
 
 
 def test_a_failure_that_is_not_the_outputs_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: object) -> None:
+    def fail(settings: object, reread: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("penstock.gateway.server.run", fail)

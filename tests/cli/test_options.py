@@ -18,7 +18,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         monkeypatch.delenv(name)
     settings: list[Settings] = []
-    monkeypatch.setattr("penstock.gateway.server.run", settings.append)
+    monkeypatch.setattr("penstock.gateway.server.run", lambda given, reread: settings.append(given))
     return settings
 
 

@@ -31,14 +31,14 @@ class App:
         self.calls += 1
         exchange = Call(scope, receive, send)
         await receive()
-        gone = asyncio.create_task(exchange.left())
+        stop = exchange.when_left(self.left.set)
+        gone = asyncio.create_task(self.left.wait())
         going = asyncio.create_task(self.go.wait())
-        done, _ = await asyncio.wait((gone, going), return_when=asyncio.FIRST_COMPLETED)
-        if gone in done:
-            self.left.set()
-            going.cancel()
-        else:
-            gone.cancel()
+        await asyncio.wait((gone, going), return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        going.cancel()
+        if not self.left.is_set():
+            stop()
             await exchange.answer(b"{}")
 
 

@@ -7,11 +7,10 @@ import random
 import time
 from typing import Final
 
-from penstock.config import RetryConfig, TenantConfig
+from penstock.config import TenantConfig
 from penstock.errors import InvalidRequestError, PenstockError
 from penstock.gateway.accounts import Caller, Hold
 from penstock.gateway.accounts.accounts import Outcome
-from penstock.gateway.accounts.price import FREE
 from penstock.gateway.backends import Backend, BackendError
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
@@ -29,6 +28,9 @@ DEADLINE_HEADER: Final = "x-penstock-deadline-ms"
 MAX_DEADLINE_MS: Final = 24 * 3600 * 1000
 _CLASS: Final = CLASS_HEADER.encode()
 _DEADLINE: Final = DEADLINE_HEADER.encode()
+
+# A request that two replicas have not survived is not given to a third.
+MAX_DEATHS: Final = 2
 
 _random: Final = random.Random()
 
@@ -112,7 +114,7 @@ class _Account:
         exchange = self._exchange
         exchange.tier, exchange.price = deployment.name, deployment.price
         if self._hold is not None:
-            self._hold.model, self._hold.price = deployment.name, deployment.price or FREE
+            self._gateway.accounts.reprice(self._hold, deployment.name, deployment.price, time.monotonic())
             return
         self._hold = self._gateway.accounts.reserve(
             exchange.caller,
@@ -156,45 +158,77 @@ async def _answered(
     def fits(backend: Backend) -> bool:
         return asks in backend.operations and (backend.vision or not vision)
 
-    ticket = Ticket(
-        id=gateway.next_ticket(),
-        tenant=exchange.caller.tenant,
-        service_class=service_class,
-        weight=tenant.weight,
-        tokens=size.prompt + size.output,
-        arrived=exchange.arrived,
-        deadline=exchange.deadline or exchange.arrived + deployment.longest_wait,
-    )
-    waiting = Waiting(exchange, ticket, deployment.query(exchange, size), size.choices, fits)
-    member = await deployment.dispatcher.place(waiting)
-    gateway.metrics.families.queued.labels(deployment.name).observe(time.monotonic() - exchange.arrived)
+    query = deployment.query(exchange, size)
     deployment.retries.earn()
-    try:
-        await _attempts(gateway, exchange, deployment, waiting, member)
-    finally:
-        deployment.dispatcher.finished(waiting, exchange.delivered.prompt + exchange.delivered.completion)
-
-
-async def _attempts(
-    gateway: Gateway, exchange: Exchange, deployment: Deployment, waiting: Waiting, member: Member
-) -> None:
-    tried: list[str] = []
-    rules: RetryConfig = gateway.config.retry
+    tries = _Tries(gateway, exchange, deployment)
     while True:
-        tried.append(member.backend.name)
+        ticket = Ticket(
+            id=gateway.next_ticket(),
+            tenant=exchange.caller.tenant,
+            service_class=service_class,
+            weight=tenant.weight,
+            tokens=size.prompt + size.output,
+            arrived=exchange.arrived,
+            deadline=exchange.deadline or exchange.arrived + deployment.longest_wait,
+        )
+        waiting = Waiting(exchange, ticket, query, size.choices, fits)
+        member = await deployment.dispatcher.place(waiting)
+        gateway.metrics.families.queued.labels(deployment.name).observe(time.monotonic() - exchange.arrived)
         try:
-            await _attempt(exchange, deployment, waiting, member)
+            await tries.run(waiting, member)
             return
         except BackendError as error:
-            gateway.log_failure(exchange, member.backend.name, error)
-            if exchange.started or len(tried) >= rules.attempts or not deployment.retries.spend():
+            # Nobody else is there, but one who will be: the request waits for it as it did at first.
+            if not tries.may_go_on(error) or not deployment.dispatcher.returns(waiting):
                 raise
-            await asyncio.sleep(pause(len(tried), rules.backoff, rules.max_backoff, _random))
-            again = deployment.dispatcher.again(waiting, tried)
-            if again is None:
-                raise
-            gateway.metrics.families.retries.labels(deployment.name).inc()
-            member = again
+        finally:
+            served = exchange.delivered.prompt + exchange.delivered.completion
+            deployment.dispatcher.finished(waiting, served)
+
+
+class _Tries:
+    """One request's tries at the replicas of one model, within what is allowed of them."""
+
+    def __init__(self, gateway: Gateway, exchange: Exchange, deployment: Deployment) -> None:
+        self._gateway = gateway
+        self._exchange = exchange
+        self._deployment = deployment
+        self._rules = gateway.config.retry
+        self._count = 0
+        self._deaths = 0  # replicas that went down with it
+
+    async def run(self, waiting: Waiting, member: Member) -> None:
+        """Try replicas that were not tried, until one answers. Raises what the last of them raised."""
+        tried: list[str] = []
+        dispatcher = self._deployment.dispatcher
+        while True:
+            tried.append(member.backend.name)
+            self._count += 1
+            try:
+                await _attempt(self._exchange, self._deployment, waiting, member)
+                return
+            except BackendError as error:
+                self._gateway.log_failure(self._exchange, member.backend.name, error)
+                self._deaths += error.died
+                if not self.may_go_on(error):
+                    raise
+                rules = self._rules
+                await asyncio.sleep(pause(self._count, rules.backoff, rules.max_backoff, _random))
+                again = dispatcher.again(waiting, tried)
+                if again is None or not self._deployment.retries.spend():
+                    if again is not None:
+                        dispatcher.leave(again, waiting)
+                    raise
+                self._gateway.metrics.families.retries.labels(self._deployment.name).inc()
+                member = again
+
+    def may_go_on(self, error: BackendError) -> bool:
+        """Whether anybody should be asked again after `error`."""
+        return (
+            not self._exchange.started
+            and self._count < self._rules.attempts
+            and not (error.died and self._deaths >= MAX_DEATHS)
+        )
 
 
 async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting, member: Member) -> None:

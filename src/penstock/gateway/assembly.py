@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,6 +19,7 @@ from penstock.errors import ConfigError
 from penstock.gateway.backends import Backend
 from penstock.gateway.backends.registry import SERVERS
 from penstock.gateway.deployment import Deployment
+from penstock.gateway.discovery import SharedRegistry, Source, open_source
 from penstock.gateway.engine_plan import EnginePlan, KeptEngine
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
@@ -32,20 +35,31 @@ class _Row:
 
     config: BackendConfig
     names: list[str] = field(default_factory=list)
+    following: asyncio.Task[None] | None = None  # whatever says where its servers are
 
 
 class Assembly:
-    """Everything that answers. `share`: as one of so many processes that use the same servers."""
+    """Everything that answers. `share`: as one of so many processes that use the same servers, of which
+    only one tells of the engines that they share."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, share: int = 1) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        registry: SharedRegistry,
+        share: int = 1,
+        tells_of_engines: bool = True,
+    ) -> None:
         self._settings = settings
+        self.registry = registry
         self._metrics = metrics
         self._share = share
         self._engines: list[tuple[EnginePlan, KeptEngine]] = []
         self._rows: dict[str, list[_Row]] = {}  # by model
         self._leaving: set[asyncio.Task[None]] = set()
         self.deployments: list[Deployment] = []
-        metrics.watch(self._engine_metrics)
+        if tells_of_engines:
+            metrics.watch(self._engine_metrics)
         metrics.watch(self._replica_metrics)
 
     async def build(
@@ -53,9 +67,12 @@ class Assembly:
     ) -> None:
         """Make all models of the configuration, with these engines, which have been started."""
         self._engines = list(engines)
+        self._check_servers(models_of(self._settings))
         gateway = self._settings.gateway
         for model in models_of(self._settings):
-            deployment = Deployment(model, gateway, self._served(model, tokenizers), self._share)
+            waiting = [plan.settings.max_waiting for plan, _ in self._engines if plan.model == model.name]
+            served = self._served(model, tokenizers)
+            deployment = Deployment(model, gateway, served, self._share, sum(waiting) or None)
             self.deployments.append(deployment)
             self._rows[model.name] = []
             for config in model.backends:
@@ -70,12 +87,7 @@ class Assembly:
         wanted = {model.name: model for model in models_of(settings)}
         self._check_engines(wanted)
         known = {deployment.name: deployment for deployment in self.deployments}
-        built = {  # whatever cannot be built is found before anything is changed
-            (name, number): self._server(wanted[name], config, gateway)
-            for name, model in wanted.items()
-            for number, config in enumerate(model.backends)
-            if config.kind != "engine" and not self._has(name, config)
-        }
+        self._check_servers(tuple(wanted.values()))
         for name, model in wanted.items():
             deployment = known.get(name)
             if deployment is None:
@@ -86,9 +98,9 @@ class Assembly:
             for row in [row for row in self._rows[name] if row.config not in model.backends]:
                 self._rows[name].remove(row)
                 self._let_go(deployment, row)
-            for number, config in enumerate(model.backends):
-                if (name, number) in built:
-                    await self._enter(deployment, _Row(config), [built[name, number]])
+            for config in model.backends:
+                if config.kind != "engine" and not self._has(name, config):
+                    await self._add(deployment, config, gateway)
         for name in [name for name in known if name not in wanted]:
             for row in self._rows.pop(name):
                 self._let_go(known[name], row)
@@ -98,6 +110,9 @@ class Assembly:
 
     async def close(self) -> None:
         """Stop watching everybody. Engines are stopped by who started them."""
+        for row in [row for rows in self._rows.values() for row in rows]:
+            if row.following is not None:
+                await _stopped(row.following)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         for deployment in self.deployments:
             for backend in deployment.backends():
@@ -106,35 +121,60 @@ class Assembly:
     # ------------------------------------------------------------ backends
 
     async def _add(self, deployment: Deployment, config: BackendConfig, gateway: GatewayConfig) -> None:
-        if config.kind == "engine":
-            backends: list[Backend] = [
-                self._engine(deployment, plan, engine)
-                for plan, engine in self._engines
-                if plan.model == deployment.name and plan.config == config
-            ]
-        else:
-            backends = [self._server(deployment.config, config, gateway)]
-        await self._enter(deployment, _Row(config), backends)
-
-    async def _enter(self, deployment: Deployment, row: _Row, backends: Sequence[Backend]) -> None:
+        row = _Row(config)
         self._rows[deployment.name].append(row)
-        for backend in backends:
-            await backend.start()
-            deployment.dispatcher.add(backend, row.config.weight)
-            row.names.append(backend.name)
+        if config.kind == "engine":
+            for plan, engine in self._engines:
+                if plan.model == deployment.name and plan.config == config:
+                    await self._enter(deployment, row, self._engine(deployment, plan, engine))
+        elif config.discover is not None:
+            source = open_source(config.discover, self.registry, group_of(deployment.name, config.name))
+            row.following = asyncio.create_task(self._follow(deployment, row, source))
+        else:
+            server = SERVERS[config.kind](deployment.config, config, gateway.health)
+            await self._enter(deployment, row, server)
+
+    async def _follow(self, deployment: Deployment, row: _Row, source: Source) -> None:
+        """Add and remove servers as the source says."""
+        async for addresses in source.watch():
+            found = {f"{row.config.name}/{urlsplit(url).netloc}": url for url in addresses}
+            for name in [name for name in row.names if name not in found]:
+                logger.info("%s: the server %s has left.", deployment.name, name)
+                self._leave(deployment, row, name)
+            for name, url in found.items():
+                if name not in row.names:
+                    logger.info("%s: the server %s has come.", deployment.name, name)
+                    config = dataclasses.replace(row.config, name=name, url=url, discover=None)
+                    health = self._settings.gateway.health
+                    await self._enter(
+                        deployment, row, SERVERS[config.kind](deployment.config, config, health)
+                    )
+
+    async def _enter(self, deployment: Deployment, row: _Row, backend: Backend) -> None:
+        await backend.start()
+        deployment.dispatcher.add(backend, row.config.weight)
+        row.names.append(backend.name)
+
+    def _leave(self, deployment: Deployment, row: _Row, name: str) -> None:
+        row.names.remove(name)
+        member = deployment.dispatcher.remove(name)
+        if member is not None:
+            if member.running:
+                member.when_idle = partial(self._close, member.backend)
+            else:
+                self._close(member.backend)
 
     def _let_go(self, deployment: Deployment, row: _Row) -> None:
-        for name in row.names:
-            member = deployment.dispatcher.remove(name)
-            if member is not None:
-                close = partial(self._close, member.backend)
-                if member.running:
-                    member.when_idle = close
-                else:
-                    close()
+        if row.following is not None:
+            self._finish(_stopped(row.following))
+        for name in list(row.names):
+            self._leave(deployment, row, name)
 
     def _close(self, backend: Backend) -> None:
-        task = asyncio.create_task(backend.close())
+        self._finish(backend.close())
+
+    def _finish(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -143,14 +183,17 @@ class Assembly:
         metrics = self._metrics.model(deployment.name)
         return EngineBackend(engine, deployment.served, metrics, plan.config.max_concurrent)
 
-    def _server(self, model: ModelConfig, config: BackendConfig, gateway: GatewayConfig) -> Backend:
-        if not config.name:
-            assert config.url is not None, "a backend that is no engine has an address"
-            config = dataclasses.replace(config, name=_address(config.url))
-        return SERVERS[config.kind](model, config, gateway.health)
-
     def _has(self, model: str, config: BackendConfig) -> bool:
         return any(row.config == config for row in self._rows.get(model, ()))
+
+    def _check_servers(self, models: Sequence[ModelConfig]) -> None:
+        """Whatever cannot be built is found before anything is changed."""
+        for model in models:
+            for config in model.backends:
+                if config.kind != "engine":
+                    url = config.url or "http://127.0.0.1"  # of those that are yet to be found
+                    found = dataclasses.replace(config, url=url)
+                    SERVERS[config.kind](model, found, self._settings.gateway.health)
 
     def _check_engines(self, wanted: Mapping[str, ModelConfig]) -> None:
         """Engines are started with the server: a change to them takes a new start."""
@@ -210,7 +253,12 @@ class Assembly:
         yield from (waiting, tokens, healthy, running)
 
 
-def _address(url: str) -> str:
-    """A server's name where it was given none: where it is, without the path."""
-    parts = urlsplit(url)
-    return parts.netloc
+def group_of(model: str, backend: str) -> str:
+    """What servers register for."""
+    return f"{model}/{backend}"
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

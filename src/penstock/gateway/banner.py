@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
+from penstock.config import Settings, models_of
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.engine_plan import EnginePlan
 
@@ -68,8 +69,11 @@ class Banner:
             self._console.print(
                 f"[bold]{escape(deployment.name)}[/bold] is ready after {seconds:.1f} s: {_made(deployment)}."
             )
-        self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
         path, body = _example(deployments[0])
+        self._try(url, path, body, locked=locked)
+
+    def _try(self, url: str, path: str, body: dict[str, Any], *, locked: bool) -> None:
+        self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
         lines = [
             f"curl {url}{path}",
             "-H 'Content-Type: application/json'",
@@ -81,6 +85,16 @@ class Banner:
         if not locked:
             self._console.print("There are no API keys: whoever can reach this address may call.")
         self._console.print("Press Ctrl-C to stop.")
+
+    def ready_together(self, url: str, settings: Settings, *, locked: bool) -> None:
+        """The same where other processes answer, and only the configuration is known here."""
+        seconds = time.monotonic() - self._began
+        models = models_of(settings)
+        names = ", ".join(model.name for model in models)
+        self._console.print(
+            f"[bold]{escape(names)}[/bold] ready after {seconds:.1f} s: {settings.workers} front processes."
+        )
+        self._try(url, "/v1/chat/completions", _chat(models[0].name), locked=locked)
 
     def draining(self, seconds: float) -> None:
         self._console.print(
@@ -107,15 +121,16 @@ def _made(deployment: Deployment) -> str:
     return f"{runs}, {made}{many}"
 
 
+def _chat(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "Say hello."}]}
+
+
 def _example(deployment: Deployment) -> tuple[str, dict[str, Any]]:
     """A first request, as the model's main task wants it."""
     model = deployment.name
     tasks = deployment.served.tasks if deployment.served is not None else ("generate",)
     if "generate" in tasks:
-        return "/v1/chat/completions", {
-            "model": model,
-            "messages": [{"role": "user", "content": "Say hello."}],
-        }
+        return "/v1/chat/completions", _chat(model)
     if "embed" in tasks:
         return "/v1/embeddings", {"model": model, "input": ["A river.", "A stream."]}
     return "/v1/rerank", {"model": model, "query": "Where is water?", "documents": ["A river.", "A desert."]}

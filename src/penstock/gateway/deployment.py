@@ -39,11 +39,17 @@ class Size:
 
 class Deployment:
     def __init__(
-        self, config: ModelConfig, gateway: GatewayConfig, served: ServedModel | None, share: int = 1
+        self,
+        config: ModelConfig,
+        gateway: GatewayConfig,
+        served: ServedModel | None,
+        share: int = 1,
+        max_waiting: int | None = None,
     ) -> None:
         self.served = served  # how the engines of ours read and write; None: there are none
         self.created = int(time.time())
         self._share = share  # one of so many processes that serve it
+        self._max_waiting = max_waiting  # as its engines' options say
         self.dispatcher = Dispatcher(FairQueue(self._limits(gateway)), self._policy(config, gateway), share)
         self.configure(config, gateway)
 
@@ -60,7 +66,7 @@ class Deployment:
     def _limits(self, gateway: GatewayConfig) -> QueueLimits:
         queue = gateway.queue
         return QueueLimits(
-            max_requests=max(1, queue.max_requests // self._share),
+            max_requests=max(1, (sizing.smaller(queue.max_requests, self._max_waiting) or 1) // self._share),
             max_tokens=max(1, queue.max_tokens // self._share),
             ageing_seconds=queue.ageing,
         )

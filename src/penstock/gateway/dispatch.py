@@ -140,6 +140,10 @@ class Dispatcher:
         ]
         return self._seat(waiting, fitting, now) if fitting else None
 
+    def returns(self, waiting: Waiting) -> bool:
+        """Whether a replica that could answer is not there now, but will be."""
+        return any(member.returns for member in self.members.values() if waiting.fits(member.backend))
+
     def leave(self, member: Member, waiting: Waiting) -> None:
         """The request is not at the replica any more, whatever became of it."""
         replica = member.replica

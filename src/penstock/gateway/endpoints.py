@@ -103,7 +103,7 @@ async def version(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 async def metrics(gateway: Gateway, call: Call, caller: Caller) -> None:
-    await call.answer(gateway.metrics.render(), content_type=CONTENT_TYPE.encode())
+    await call.answer(await gateway.scrape(), content_type=CONTENT_TYPE.encode())
 
 
 async def document(gateway: Gateway, call: Call, caller: Caller) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 import socket
@@ -14,11 +15,12 @@ import uvicorn
 
 from penstock.config import Settings
 from penstock.config.changes import changes, needs_restart
-from penstock.errors import ConfigError, ModelError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.http import LimitedHTTPProtocol
+from penstock.gateway.listening import BACKLOG
 from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, KeyTable, state_folder
 from penstock.gateway.store.database import FILE_NAME
@@ -27,7 +29,6 @@ from penstock.observe.metrics import Metrics
 logger = logging.getLogger("penstock.gateway")
 
 KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
-BACKLOG = 2048  # connections that may wait to be accepted
 FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
 
 
@@ -156,21 +157,29 @@ class Signals:
             came.cancel()
 
 
-async def reloaded(
-    current: Settings, reread: Callable[[], Settings], apply: Callable[[Settings], Awaitable[None]]
-) -> Settings:
-    """The settings after the file was read again: the new ones, or the old if they are wrong."""
-    try:
-        fresh = await asyncio.to_thread(reread)
-        kept = needs_restart(current, fresh)
-        await apply(fresh)
-    except (ConfigError, ModelError) as error:
-        logger.error("The configuration was not changed: %s", error)
-        return current
-    except PenstockError as error:
-        logger.error("The configuration could not be read: %s", error)
-        return current
-    logger.info("Read the configuration again: %s.", changes(current.gateway, fresh.gateway))
-    if kept:
-        logger.warning("These take a new start to change: %s.", ", ".join(kept))
-    return fresh
+def reload_on_hangup(
+    signals: Signals,
+    settings: Settings,
+    reread: Callable[[], Settings],
+    apply: Callable[[Settings], Awaitable[None]],
+) -> None:
+    """Read the configuration again at SIGHUP. One that is wrong is refused, and the old one kept."""
+    current = settings
+
+    async def reload() -> None:
+        nonlocal current
+        try:
+            fresh = await asyncio.to_thread(reread)
+            # The name of the one model of flat options does not change while it is served.
+            if not fresh.gateway.models and not fresh.served_model_names:
+                fresh = dataclasses.replace(fresh, served_model_names=settings.served_model_names)
+            await apply(fresh)
+        except PenstockError as error:
+            logger.error("The configuration was not changed: %s", error)
+            return
+        logger.info("Read the configuration again: %s.", changes(current.gateway, fresh.gateway))
+        if kept := needs_restart(settings, fresh):
+            logger.warning("These take a new start to change: %s.", ", ".join(kept))
+        current = fresh
+
+    signals.on_hangup(reload)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
-import errno
-import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import uvloop
 
@@ -18,13 +15,16 @@ from penstock.errors import ConfigError
 from penstock.gateway.accounts import KeyRing
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.banner import Banner
+from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.engine_plan import EnginePlan, load_tokenizers, managed, named, plan_engines
-from penstock.gateway.engines import start_engines
-from penstock.gateway.front import BACKLOG, Front, Signals, open_keys, reloaded
+from penstock.gateway.engines import socket_folder, start_engines
+from penstock.gateway.front import Front, Signals, open_keys, reload_on_hangup
+from penstock.gateway.listening import bound, is_loopback, listen, url_of
+from penstock.gateway.workers.supervisor import supervise
 from penstock.observe.metrics import Metrics
 
 
-def run(settings: Settings, reread: Callable[[], Settings] | None = None) -> None:
+def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     """Serve until told to stop. Raises ConfigError, ModelError, or EngineUnavailableError at the start.
 
     `reread` gives the settings as the sources of configuration are by then.
@@ -33,20 +33,20 @@ def run(settings: Settings, reread: Callable[[], Settings] | None = None) -> Non
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    keys = open_keys(settings)
-    check_bind(settings, keys)
+    check_bind(settings, open_keys(settings))
     with bound(settings.host, settings.port) as listener, Banner() as banner:
         settings = named(settings, banner.fetching)
         plans = plan_engines(settings, banner.fetching)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            in_order = runner.run(_serve(settings, plans, keys, listener, banner, reread))
+        serve = _serve if settings.workers == 1 else supervise
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, socket_folder() as folder:
+            in_order = runner.run(serve(settings, plans, folder, listener, banner, reread))
     if not in_order:
         raise KeyboardInterrupt
 
 
 def check_bind(settings: Settings, keys: KeyRing) -> None:
     """Without API keys anybody who can reach the address may call: then only this machine should."""
-    if keys.locked or settings.allow_public or _is_loopback(settings.host):
+    if keys.locked or settings.allow_public or is_loopback(settings.host):
         return
     raise ConfigError(
         f"host {settings.host} can be reached from other machines, but there is no API key: make one with "
@@ -57,10 +57,10 @@ def check_bind(settings: Settings, keys: KeyRing) -> None:
 async def _serve(
     settings: Settings,
     plans: list[EnginePlan],
-    keys: KeyRing,
+    folder: Path,
     listener: socket.socket,
     banner: Banner,
-    reread: Callable[[], Settings] | None,
+    reread: Callable[[], Settings],
 ) -> bool:
     """Whether it ended in order, or running requests were left behind."""
     signals = Signals(asyncio.get_running_loop())
@@ -77,12 +77,12 @@ async def _serve(
     loading.result()
     try:
         metrics = Metrics()
-        assembly = Assembly(settings, metrics)
+        keys = open_keys(settings)
+        assembly = Assembly(settings, metrics, SharedRegistry(folder))
         await assembly.build(list(zip(plans, engines, strict=True)), await tokenizers)
         front = Front(settings, metrics, assembly, keys)
-        _listen(settings, listener)
-        if reread is not None:
-            _reload_on_hangup(signals, settings, reread, front)
+        listen(settings, listener)
+        reload_on_hangup(signals, settings, reread, front.reload)
         await front.serve(
             listener,
             signals,
@@ -92,68 +92,3 @@ async def _serve(
         return signals.count < 2
     finally:
         await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
-
-
-def _reload_on_hangup(
-    signals: Signals, settings: Settings, reread: Callable[[], Settings], front: Front
-) -> None:
-    current = settings
-
-    def read() -> Settings:
-        # The name of the one model of flat options does not change while it is served.
-        return dataclasses.replace(reread(), served_model_names=settings.served_model_names)
-
-    async def reload() -> None:
-        nonlocal current
-        current = await reloaded(current, read, front.reload)
-
-    signals.on_hangup(reload)
-
-
-def _listen(settings: Settings, listener: socket.socket) -> None:
-    try:
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise _bind_error(settings.host, settings.port, error) from None
-
-
-@contextlib.contextmanager
-def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """Take the address before the model is loaded, so that a taken port is known at once; listen later."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror:
-        raise ConfigError(f"host {host!r} is not an address of this machine.") from None
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            raise _bind_error(host, port, error) from None
-        yield listener
-
-
-def _bind_error(host: str, port: int, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        return ConfigError(
-            f"Port {port} on {host} is in use; choose another with --port, 0 for any free one."
-        )
-    if error.errno == errno.EACCES:
-        return ConfigError(f"Port {port} on {host} needs more rights; choose one above 1023 with --port.")
-    return ConfigError(f"Cannot listen on {host} port {port}: {error.strerror or error}.")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

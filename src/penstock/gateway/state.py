@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -42,6 +42,7 @@ class Gateway:
         self.accounts = accounts
         self.metrics = metrics
         self.draining = False
+        self.scrape: Callable[[], Awaitable[bytes]] = self._scrape
         self.configure(config, deployments)
         self._exchanges: set[Exchange] = set()
         self._idle = asyncio.Event()
@@ -135,12 +136,13 @@ class Gateway:
 
     async def keep_time(self) -> None:
         """What happens without anybody asking: deadlines pass, replicas are lost, the ledger is written."""
+        flushing: asyncio.Task[bool] | None = None  # beside the rest, which must not wait for a disk
         while True:
             await asyncio.sleep(TICK_SECONDS)
             for deployment in self.deployments.values():
                 deployment.dispatcher.tick()
-            if self.accounts.due(time.monotonic()):
-                await asyncio.to_thread(self.accounts.flush)
+            if self.accounts.due(time.monotonic()) and (flushing is None or flushing.done()):
+                flushing = asyncio.create_task(asyncio.to_thread(self.accounts.flush))
 
     def not_ready(self) -> str | None:
         """Why no request should be sent here; None when one of the models at least can answer."""
@@ -155,6 +157,10 @@ class Gateway:
         return "; ".join(reasons) + "." if reasons else "No model has a replica."
 
     # ------------------------------------------------------------ what is counted
+
+    async def _scrape(self) -> bytes:
+        """The page of metrics; replaced where several processes have one together."""
+        return self.metrics.render()
 
     def count(self, exchange: Exchange, usage: UsageCount, dollars: float) -> None:
         """What a request was billed."""

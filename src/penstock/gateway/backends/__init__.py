@@ -33,7 +33,9 @@ class BackendError(HTTPError):
     The message is for the client: it names no address. `status` is what the client gets if nobody can.
     """
 
-    def __init__(self, message: str, *, status: int = 502, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 502, retry_after: float | None = None, died: bool = False
+    ) -> None:
         super().__init__(
             status,
             message,
@@ -42,6 +44,7 @@ class BackendError(HTTPError):
             headers=retry(retry_after or UNAVAILABLE_RETRY_SECONDS) if status in (429, 503) else None,
         )
         self.retry_after = retry_after  # seconds, if it said so
+        self.died = died  # it went down with this request, which may be the reason
 
 
 class Backend(Protocol):

@@ -113,4 +113,4 @@ class EngineBackend:
         except EngineUnavailableError as error:
             if exchange.started:
                 raise
-            raise BackendError(str(error), status=503) from None
+            raise BackendError(str(error), status=503, died=True) from None

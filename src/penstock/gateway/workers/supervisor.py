@@ -1,0 +1,174 @@
+"""The process above the front processes: it owns the address and the engines, and answers nobody itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.config import Settings
+from penstock.errors import ConfigError, EngineUnavailableError
+from penstock.gateway.banner import Banner
+from penstock.gateway.engine_plan import EnginePlan, managed
+from penstock.gateway.engines import RestartPolicy, Restarts, start_engines
+from penstock.gateway.front import Signals, open_keys, reload_on_hangup
+from penstock.gateway.listening import listen, url_of
+from penstock.gateway.workers.messages import Begin, Failed, FromWorker, Reload, from_worker, line
+
+logger = logging.getLogger("penstock.workers")
+
+START_SECONDS = 120.0  # for a front process to answer
+EXIT_SECONDS = 10.0  # beyond the time to drain, before it is ended by force
+MAX_LINE = 16 << 20  # bytes; a configuration has to fit
+
+
+async def supervise(
+    settings: Settings,
+    plans: list[EnginePlan],
+    folder: Path,
+    listener: socket.socket,
+    banner: Banner,
+    reread: Callable[[], Settings],
+) -> bool:
+    """Serve with several processes until told to stop; whether it ended in order."""
+    signals = Signals(asyncio.get_running_loop())
+    engines = [managed(plan, settings.gateway.health, folder) for plan in plans]
+    banner.loading(plans)
+    loading = asyncio.create_task(start_engines(engines))
+    if await signals.first(loading):
+        loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
+    if loading.cancelled():
+        return True
+    loading.result()
+    listen(settings, listener)
+    crew = [Worker(number, settings, folder, listener) for number in range(settings.workers)]
+    try:
+        await asyncio.gather(*(worker.start() for worker in crew))
+        banner.ready_together(url_of(listener), settings, locked=open_keys(settings).locked)
+
+        async def apply(fresh: Settings) -> None:
+            for worker in crew:
+                worker.reload(fresh)
+
+        reload_on_hangup(signals, settings, reread, apply)
+        await signals.first()
+        banner.draining(settings.drain_seconds)
+        ending = asyncio.create_task(_stop_all(crew))
+        while not ending.done():
+            if await signals.first(ending):
+                for worker in crew:
+                    worker.signal(signal.SIGTERM)
+        return signals.count < 2
+    finally:
+        await asyncio.gather(*(worker.kill() for worker in crew))
+        await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
+
+
+async def _stop_all(crew: list[Worker]) -> None:
+    await asyncio.gather(*(worker.stop() for worker in crew))
+
+
+class Worker:
+    """One front process, started again when it ends without being told to."""
+
+    def __init__(self, number: int, settings: Settings, folder: Path, listener: socket.socket) -> None:
+        self._number = number
+        self._settings = settings
+        self._folder = folder
+        self._listener = listener
+        self._restarts = Restarts(RestartPolicy())
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Returns when it answers; raises what keeps it from that."""
+        await self._spawn()
+        self._keeper = asyncio.create_task(self._keep())
+
+    def reload(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tell(Reload(settings))
+
+    def signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self) -> None:
+        """Have it finish what it has, and end."""
+        self._stopping = True
+        self.signal(signal.SIGTERM)
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), self._settings.drain_seconds + EXIT_SECONDS)
+
+    async def kill(self) -> None:
+        self._stopping = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            await self._process.wait()
+
+    async def _keep(self) -> None:
+        while True:
+            assert self._process is not None
+            began = time.monotonic()
+            code = await self._process.wait()
+            if self._stopping:
+                return
+            pause = self._restarts.pause(time.monotonic() - began, random.random())
+            again = f"starting it again in {pause:.1f} s"
+            logger.error("Front process %d ended (exit code %d); %s.", self._number, code, again)
+            await asyncio.sleep(pause)
+            while True:
+                try:
+                    await self._spawn()
+                    break
+                except (EngineUnavailableError, ConfigError) as error:
+                    pause = self._restarts.pause(0.0, random.random())
+                    logger.error("Front process %d: %s Again in %.1f s.", self._number, error, pause)
+                    await asyncio.sleep(pause)
+
+    async def _spawn(self) -> None:
+        descriptor = self._listener.fileno()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "penstock.gateway.workers.worker", str(descriptor),
+            pass_fds=[descriptor], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            limit=MAX_LINE, start_new_session=True,  # a Ctrl-C is for the supervisor alone
+        )  # fmt: skip
+        self._tell(Begin(self._number, self._settings, str(self._folder)))
+        answer = await self._answer()
+        if isinstance(answer, Failed):
+            await self._process.wait()
+            raise ConfigError(answer.message)
+
+    async def _answer(self) -> FromWorker:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                said = await self._process.stdout.readline()
+            answer: FromWorker = from_worker.decode(said)
+            return answer
+        except (TimeoutError, msgspec.MsgspecError):
+            self.signal(signal.SIGKILL)
+            code = await self._process.wait()
+            raise EngineUnavailableError(f"A front process did not start (exit code {code}).") from None
+
+    def _tell(self, message: Begin | Reload) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(line(message))

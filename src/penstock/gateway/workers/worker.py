@@ -1,0 +1,92 @@
+"""A front process among several: told by its supervisor what to serve, ended by it, and gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvloop
+
+from penstock.errors import PenstockError
+from penstock.gateway.assembly import Assembly
+from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.engine_plan import attached, load_tokenizers, plan_engines
+from penstock.gateway.front import Front, Signals, open_keys
+from penstock.gateway.workers.messages import Begin, Failed, FromWorker, Ready, Reload, line, to_worker
+from penstock.gateway.workers.pages import Pages
+from penstock.observe.metrics import Metrics
+
+logger = logging.getLogger("penstock.workers")
+
+
+async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamReader) -> None:
+    settings, folder = begin.settings, Path(begin.sockets)
+    signals = Signals(asyncio.get_running_loop())
+    plans = plan_engines(settings, lambda stage, done, total: None)
+    engines = [attached(plan, settings.gateway.health, folder) for plan in plans]
+    tokenizers = await load_tokenizers(plans)
+    await asyncio.gather(*(engine.start() for engine in engines))
+    metrics = Metrics()
+    assembly = Assembly(
+        settings, metrics, SharedRegistry(folder), settings.workers, tells_of_engines=begin.number == 0
+    )
+    await assembly.build(list(zip(plans, engines, strict=True)), tokenizers)
+    front = Front(settings, metrics, assembly, open_keys(settings))
+    async with Pages(folder, begin.number, metrics.render) as pages:
+        front.gateway.scrape = pages.together
+        listening = asyncio.create_task(_obey(commands, front))
+        try:
+            await front.serve(listener, signals, ready=lambda: _say(Ready()), draining=lambda: None)
+        finally:
+            listening.cancel()
+            await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
+
+
+async def _obey(commands: asyncio.StreamReader, front: Front) -> None:
+    """Take the supervisor's messages. When it is gone this process ends as if it had been told to."""
+    while said := await commands.readline():
+        message = to_worker.decode(said)
+        if isinstance(message, Reload):
+            try:
+                await front.reload(message.settings)
+            except PenstockError as error:
+                logger.error("The configuration was not changed: %s", error)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _run(listener: socket.socket) -> None:
+    commands = asyncio.StreamReader(limit=16 << 20)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    begin = to_worker.decode(await commands.readline())
+    assert isinstance(begin, Begin), "a supervisor begins with what to serve"
+    settings = begin.settings
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format=f"%(asctime)s %(levelname)s %(name)s[{begin.number}]: %(message)s",
+    )
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    try:
+        await serve(listener, begin, commands)
+    except PenstockError as error:
+        _say(Failed(str(error)))
+        sys.exit(2)
+
+
+def _say(message: FromWorker) -> None:
+    os.write(sys.stdout.fileno(), line(message))
+
+
+def main() -> None:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(listener))
+
+
+if __name__ == "__main__":
+    main()
