@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from penstock.config import GatewayConfig, HealthConfig, ModelConfig
@@ -18,6 +19,7 @@ from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.accounts.keys import ANYBODY
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
+from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
@@ -77,7 +79,8 @@ def gateway_of(model: ServedModel, client: InstantBackend) -> Gateway:
     """A front door with this one model, and nobody to keep out."""
     metrics = Metrics()
     deployment = Deployment(ModelConfig(name=model.names[0]), GatewayConfig(), model)
-    gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), Accounts.open(None), metrics)
+    registry = SharedRegistry(Path("unused"))
+    gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), Accounts.open(None), metrics, registry)
     engine = EngineBackend(InstantEngine(client), model, metrics.model(model.names[0]))
     deployment.dispatcher.add(engine, 1.0)
     return gateway

@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
-from penstock.gateway import endpoints
+from penstock.gateway import admin, endpoints
 from penstock.gateway.accounts.keys import ANYBODY, Caller
 from penstock.gateway.ask import ask
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
@@ -31,6 +31,9 @@ HANDLERS: dict[str, Handler] = {
     "retrieveModel": endpoints.retrieve_model,
     "tokenize": endpoints.tokenize,
     "detokenize": endpoints.detokenize,
+    "listBackends": admin.list_backends,
+    "registerBackend": admin.register_backend,
+    "deregisterBackend": admin.deregister_backend,
     "health": endpoints.health,
     "ready": endpoints.ready,
     "version": endpoints.version,

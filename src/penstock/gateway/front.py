@@ -51,7 +51,9 @@ class Front:
         self._settings = settings
         self._assembly = assembly
         self._accounts = Accounts.open(state_folder(settings.state_dir), workers=settings.workers)
-        self.gateway = Gateway(settings.gateway, assembly.deployments, keys, self._accounts, metrics)
+        self.gateway = Gateway(
+            settings.gateway, assembly.deployments, keys, self._accounts, metrics, assembly.registry
+        )
 
     async def reload(self, settings: Settings) -> None:
         """Serve what these settings say, or raise ConfigError and go on as before."""

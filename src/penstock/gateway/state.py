@@ -18,6 +18,7 @@ from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.accounts.keys import DEFAULT_TENANT
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
+from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.observe.metrics import Metrics
 from penstock.protocol.decode import shown
@@ -37,8 +38,10 @@ class Gateway:
         keys: KeyRing,
         accounts: Accounts,
         metrics: Metrics,
+        registry: SharedRegistry,
     ) -> None:
         self.keys = keys
+        self.registry = registry
         self.accounts = accounts
         self.metrics = metrics
         self.draining = False

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.protocol import sse
+from penstock.protocol.admin import BackendList, Registered, RegisterRequest
 from penstock.protocol.chat import ChatWire
 from penstock.protocol.completion import CompletionWire
 from penstock.protocol.embeddings import EmbeddingResponse, EmbeddingWire
@@ -180,6 +181,32 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="The same as /v1/models",
         response=ModelList,
         errors=(401, *_GET),
+    ),
+    Operation(
+        path="/admin/backends",
+        method="get",
+        name="listBackends",
+        summary="The replicas of each model, and what they have (administrators)",
+        response=BackendList,
+        errors=(401, 403, *_GET),
+    ),
+    Operation(
+        path="/admin/backends",
+        method="post",
+        name="registerBackend",
+        summary="Let a server answer for a model for a while (administrators)",
+        request=RegisterRequest,
+        response=Registered,
+        errors=(*_POST, 403, 429),
+    ),
+    Operation(
+        path="/admin/backends",
+        method="delete",
+        name="deregisterBackend",
+        summary="Take such a server out again (administrators)",
+        request=RegisterRequest,
+        response=Registered,
+        errors=(*_POST, 403),
     ),
     Operation(
         path="/tokenize",

@@ -1,0 +1,98 @@
+"""For administrators: who answers, and servers that come and go by saying so."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.errors import InvalidRequestError
+from penstock.gateway.accounts.keys import Caller
+from penstock.gateway.assembly import group_of
+from penstock.gateway.call import Call
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.dispatch import Member
+from penstock.gateway.state import Gateway
+from penstock.protocol.admin import (
+    DEFAULT_TTL,
+    BackendList,
+    ModelState,
+    Registered,
+    RegisterRequest,
+    ReplicaState,
+    parse_register,
+)
+from penstock.protocol.decode import shown
+from penstock.protocol.errors import HTTPError
+
+
+def check_admin(gateway: Gateway, caller: Caller) -> None:
+    """Where there are keys, only those made for it may; without, everybody who may call at all."""
+    if gateway.keys.locked and not caller.admin:
+        raise HTTPError(403, "This needs a key made with 'penstock keys create --admin'.", code="admin_only")
+
+
+async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
+    check_admin(gateway, caller)
+    now = time.monotonic()
+    states = [
+        ModelState(
+            model=deployment.name,
+            waiting=dict(deployment.dispatcher.queue.counts),
+            replicas=[_state(member, now) for member in deployment.dispatcher.members.values()],
+        )
+        for deployment in gateway.deployments.values()
+    ]
+    await call.answer_json(BackendList(data=states))
+
+
+async def register_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
+    check_admin(gateway, caller)
+    request = parse_register(await call.body())
+    backend = _backend(gateway, request)
+    ttl = DEFAULT_TTL if request.ttl is None else request.ttl
+    new = await gateway.registry.register(group_of(request.model, backend), request.url, ttl)
+    await call.answer_json(Registered(model=request.model, backend=backend, url=request.url, changed=new))
+
+
+async def deregister_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
+    check_admin(gateway, caller)
+    request = parse_register(await call.body())
+    backend = _backend(gateway, request)
+    known = await gateway.registry.deregister(group_of(request.model, backend), request.url)
+    await call.answer_json(Registered(model=request.model, backend=backend, url=request.url, changed=known))
+
+
+def _backend(gateway: Gateway, request: RegisterRequest) -> str:
+    """The name of the backend that takes the server."""
+    deployment: Deployment | None = gateway.deployments.get(request.model)
+    if deployment is None:
+        raise HTTPError(
+            404, f"There is no model {shown(request.model)}.", code="model_not_found", param="model"
+        )
+    takers = [
+        backend.name
+        for backend in deployment.config.backends
+        if backend.discover is not None and backend.discover.register
+    ]
+    if request.backend is not None and request.backend in takers:
+        return request.backend
+    if request.backend is None and len(takers) == 1:
+        return takers[0]
+    among = f"one of {', '.join(takers)}" if takers else "but none has 'discover: {register: true}'"
+    raise InvalidRequestError(
+        f"backend must name a backend of {request.model} that takes servers: {among}.", param="backend"
+    )
+
+
+def _state(member: Member, now: float) -> ReplicaState:
+    health, load = member.backend.health, member.backend.load()
+    return ReplicaState(
+        name=member.backend.name,
+        state="leaving" if member.leaving else health.state(now),
+        reason=health.reason(now),
+        requests=member.replica.requests,
+        tokens=member.replica.tokens,
+        capacity=member.backend.capacity,
+        running=None if load is None else load.running,
+        waiting=None if load is None else load.waiting,
+        kv_usage=None if load is None else load.kv_usage,
+    )

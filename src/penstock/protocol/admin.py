@@ -1,0 +1,61 @@
+"""What administrators see and say: the replicas of each model, and servers that register."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.protocol.decode import decode
+
+DEFAULT_TTL: Final = 30.0  # seconds
+
+
+class RegisterRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    model: Annotated[str, Meta(description="The model that the server answers for.")]
+    url: Annotated[str, Meta(description="Where it is, http or https.")]
+    backend: (
+        Annotated[str, Meta(description="Which backend of the model, if several take servers.")] | None
+    ) = None
+    ttl: (
+        Annotated[float, Meta(description="Seconds until it is forgotten unless it registers again.")] | None
+    ) = None
+
+
+class Registered(msgspec.Struct, kw_only=True):
+    object: Literal["registration"] = "registration"
+    model: str
+    backend: str
+    url: str
+    changed: bool  # it is new, or was known until now
+
+
+class ReplicaState(msgspec.Struct, kw_only=True):
+    name: str
+    state: Literal["starting", "healthy", "unhealthy", "dead", "leaving"]
+    reason: str | None  # why it gets no requests
+    requests: int  # that it has from this process
+    tokens: int  # that these may take
+    capacity: int
+    running: int | None = None  # as it says itself
+    waiting: int | None = None
+    kv_usage: float | None = None
+
+
+class ModelState(msgspec.Struct, kw_only=True):
+    model: str
+    waiting: dict[str, int]  # by service class
+    replicas: list[ReplicaState]
+
+
+class BackendList(msgspec.Struct, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[ModelState]
+
+
+_decoder: Final = msgspec.json.Decoder(RegisterRequest)
+
+
+def parse_register(body: bytes) -> RegisterRequest:
+    return decode(_decoder, body)
