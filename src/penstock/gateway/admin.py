@@ -36,7 +36,7 @@ async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
     states = [
         ModelState(
             model=deployment.name,
-            waiting=dict(deployment.dispatcher.queue.counts),
+            waiting={str(name): count for name, count in deployment.dispatcher.queue.counts.items()},
             replicas=[_state(member, now) for member in deployment.dispatcher.members.values()],
         )
         for deployment in gateway.deployments.values()
