@@ -353,8 +353,10 @@ def measure(options: argparse.Namespace, folder: Path, console: Console) -> int:
             asyncio.run(overload(running, tokens, requests, report, console.print))
     if "tenants" in options.only:
         console.print("two tenants")
-        limit = max(1, round(requests / 4 * 60))
-        both = {"quiet": {}, "flood": {"requests_per_minute": limit}}
+        flood: dict[str, int] = {"requests_per_minute": max(1, round(requests / 4 * 60))}
+        if options.flood_concurrent:
+            flood["concurrent"] = options.flood_concurrent
+        both = {"quiet": {}, "flood": flood}
         with house(sizes, _made(folder / "tenants"), both) as running:
             asyncio.run(tenants(running, requests, report, console.print))
     console.print(_table(report, f"{tokens:.1f} tokens/s at the peak, {sizes.replicas} engines"))
@@ -403,14 +405,22 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=2, help="of the tenants' turns (default: %(default)s)")
     parser.add_argument("--replicas", type=int, default=1, help="engines (default: %(default)s)")
     parser.add_argument(
+        "--flood-concurrent",
+        type=int,
+        default=2,
+        metavar="N",
+        help="requests the flooding tenant may have at a time, beside its limit a minute; 0 is no limit: it "
+        "may then use a minute's worth at once and fill every place (default: %(default)s)",
+    )
+    parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep configurations and logs in this folder"
     )
     options = parser.parse_args(arguments)
     options.only = [name.strip() for name in options.only.split(",")]
     if unknown := set(options.only) - set(SCENARIOS):
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}.")
-    if options.seconds <= 0 or options.repeats < 1 or options.replicas < 1:
-        parser.error("--seconds, --repeats and --replicas must be positive.")
+    if options.seconds <= 0 or options.repeats < 1 or options.replicas < 1 or options.flood_concurrent < 0:
+        parser.error("--seconds, --repeats and --replicas must be positive, --flood-concurrent at least 0.")
     return options
 
 
