@@ -43,7 +43,8 @@ class Peer:
         for piece in pieces:
             self._writer.write(piece)
             await self._writer.drain()
-            await asyncio.sleep(0.002 if len(pieces) > 1 else 0)
+            if len(pieces) > 1:
+                await asyncio.sleep(0.002 if len(pieces) < 20 else 0)
 
     def reset(self) -> None:
         self._writer.transport.abort()

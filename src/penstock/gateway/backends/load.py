@@ -1,0 +1,95 @@
+"""Reading a server's own account of its load: a scan for three numbers, not a parser of metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from penstock.gateway.balance import Load
+
+LoadReader = Callable[[bytes], Load | None]  # the page; None: it does not say
+
+
+def gauges(*, running: bytes, waiting: bytes, kv_usage: bytes | None = None) -> LoadReader:
+    """From a page in Prometheus' text format. A server with several engines has a line for each."""
+
+    def read(page: bytes) -> Load | None:
+        at_work, in_queue = _values(page, running), _values(page, waiting)
+        if not at_work and not in_queue:
+            return None
+        shares = _values(page, kv_usage) if kv_usage is not None else []
+        # Requests add up over engines; memory does not: the fullest decides who has to wait.
+        return Load(round(sum(at_work)), round(sum(in_queue)), max(shares, default=None))
+
+    return read
+
+
+def _values(page: bytes, name: bytes) -> list[float]:
+    """The values of all lines of this metric. Its name may be the beginning of another one's."""
+    values = []
+    at = page.find(name)
+    while at >= 0:
+        end = page.find(b"\n", at)
+        line = page[at + len(name) : end if end >= 0 else len(page)]
+        if (at == 0 or page[at - 1] == 10) and line[:1] in (b" ", b"{"):
+            number = _number(line.rpartition(b"}")[2])
+            if number is not None:
+                values.append(number)
+        at = page.find(name, at + len(name))
+    return values
+
+
+def _number(text: bytes) -> float | None:
+    """The first of what may be a value and a time stamp; None for what is no finite number from 0 on."""
+    try:
+        value = float(text.split()[0])
+    except (ValueError, IndexError):
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+class _Slot(msgspec.Struct):
+    is_processing: bool = False
+
+
+class _KvCache(msgspec.Struct, rename="camel"):
+    used_num_blocks: int = 0
+    max_num_blocks: int = 0
+
+
+class _Iteration(msgspec.Struct, rename="camel"):
+    num_active_requests: int
+    num_queued_requests: int = 0
+    kv_cache_stats: _KvCache | None = None
+
+
+_slots: Final = msgspec.json.Decoder(list[_Slot])
+_iterations: Final = msgspec.json.Decoder(list[_Iteration])
+
+
+def slots(page: bytes) -> Load | None:
+    """From llama.cpp's `/slots`. It does not tell how many requests wait for one."""
+    try:
+        found = _slots.decode(page)
+    except msgspec.DecodeError:
+        return None
+    return Load(sum(slot.is_processing for slot in found), 0) if found else None
+
+
+def iteration_stats(page: bytes) -> Load | None:
+    """From trtllm-serve's `/metrics`: the iterations since it was last read; none when nothing runs."""
+    try:
+        found = _iterations.decode(page)
+    except msgspec.DecodeError:
+        return None
+    if not found:
+        return Load(0, 0)
+    last = found[-1]
+    cache = last.kv_cache_stats
+    share = cache.used_num_blocks / cache.max_num_blocks if cache and cache.max_num_blocks > 0 else None
+    # Active are all that the executor holds, those that wait in it included.
+    waiting = min(last.num_queued_requests, last.num_active_requests)
+    return Load(max(0, last.num_active_requests - waiting), max(0, last.num_queued_requests), share)

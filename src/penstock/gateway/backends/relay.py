@@ -1,0 +1,183 @@
+"""Somebody's server that speaks OpenAI's API: requests go there, answers come back, bytes stay bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import Final
+
+import msgspec
+
+from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
+from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
+from penstock.gateway.backends.relay_answer import read_answer
+from penstock.gateway.backends.relay_errors import garbage, refusal, unusable
+from penstock.gateway.backends.relay_named import NamedStream
+from penstock.gateway.backends.relay_options import origin_of, paths_of, preset_of, read_options
+from penstock.gateway.backends.relay_request import request_body, request_headers, static_headers
+from penstock.gateway.backends.relay_stream import ChatStream
+from penstock.gateway.balance import Load
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.health import Health, server_limits, unwatched_limits
+from penstock.gateway.upstream import Response, UpstreamError
+
+logger = logging.getLogger("penstock.gateway")
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # thousands of vectors are large
+MAX_ERROR_BYTES: Final = 64 * 1024
+LAST_BYTES_SECONDS: Final = 1.0  # for the end of a stream's connection, after the end of the stream
+
+_NAMED: Final = ("createResponse", "createMessage")
+_EVENTS: Final = b"text/event-stream"
+_prompts: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class RelayBackend:
+    restarts = False
+
+    def __init__(self, model: ModelConfig, config: BackendConfig, health: HealthConfig) -> None:
+        """Raises ConfigError for a URL, header or option that cannot be."""
+        options = read_options(config)
+        preset = preset_of(config, options)
+        self.name = config.name
+        self.vision = config.vision
+        self.upstream_model = config.model or model.name
+        self.operations = preset.operations
+        self.capacity = config.max_concurrent or preset.capacity
+        self.prioritizes = bool(config.priority and preset.priority)
+        limits = server_limits(health) if preset.health is not None else unwatched_limits(health)
+        self.health = Health(limits, time.monotonic())
+        self._preset = preset
+        self._paths = paths_of(options)
+        self._origin = origin_of(config, preset)
+        key = config.api_key or (os.environ.get(preset.key_variable) if preset.key_variable else None)
+        self._headers = static_headers(key, config.headers)
+        self._watch = Watch(
+            self._origin,
+            self.health,
+            path=preset.health,
+            sources=preset.load,
+            headers=self._headers,
+            timeout=limits.probe_timeout,
+        )
+
+    def load(self) -> Load | None:
+        return self._watch.load(time.monotonic())
+
+    async def start(self) -> None:
+        self._watch.start()
+
+    async def close(self) -> None:
+        await self._watch.close()
+        self._origin.close()
+
+    async def answer(self, exchange: Exchange) -> None:
+        body = request_body(self._preset, self.upstream_model, self.prioritizes, exchange)
+        headers = request_headers(self._headers, exchange)
+        try:
+            path = self._paths[exchange.operation.asks]
+            with await self._origin.request(b"POST", path, headers, body) as response:
+                if response.status != 200:
+                    await self._refused(exchange, response)
+                if exchange.inquiry.stream:
+                    await self._stream(exchange, response)
+                else:
+                    await self._whole(exchange, response)
+        except UpstreamError as error:
+            self._log(exchange, f"{error} {error.detail}")
+            if error.kind in ("refused", "unresolved"):
+                self.health.died(NOBODY_THERE, time.monotonic())
+            raise unusable(error) from error
+
+    async def _whole(self, exchange: Exchange, response: Response) -> None:
+        body = await response.read(MAX_ANSWER_BYTES)
+        self._watch.seen = True
+        whole = read_answer(exchange.operation.asks, body, exchange.model, exchange.delivered.prompt)
+        await exchange.answer(whole.body, whole.usage)
+
+    async def _stream(self, exchange: Exchange, response: Response) -> None:
+        if not response.header(b"content-type").lower().startswith(_EVENTS):
+            raise garbage("what came is not a stream of events")
+        stream = self._reading(exchange)
+        delivered, watch = exchange.delivered, self._watch
+        prompt_known = False
+        while True:
+            data = await response.chunk()
+            watch.seen = True
+            out, tokens = stream.feed(data) if data else stream.close()
+            if not prompt_known and (usage := stream.usage) is not None:
+                prompt_known = True
+                delivered.prompt, delivered.cached = usage.prompt, usage.cached
+            if stream.done:
+                break
+            if out:
+                if not exchange.started:
+                    await exchange.start_stream()
+                await exchange.write(out, tokens)
+            if stream.error is not None:
+                raise stream.error
+        if (usage := stream.usage) is not None:
+            delivered.prompt, delivered.cached, delivered.reasoning = (
+                usage.prompt,
+                usage.cached,
+                usage.reasoning,
+            )
+        if not exchange.started:
+            await exchange.start_stream()
+        await exchange.end_stream(out, tokens)
+        await _last_bytes(response)
+
+    def _reading(self, exchange: Exchange) -> ChatStream | NamedStream:
+        inquiry = exchange.inquiry
+        names = self._names(exchange)
+        if exchange.operation.asks in _NAMED:
+            return NamedStream(name=exchange.model, names=names, charged=exchange.charge)
+        return ChatStream(
+            name=exchange.model,
+            names=names,
+            running=self._preset.running_usage,
+            wants_usage=inquiry.include_usage,
+            wants_running=inquiry.running_usage,
+            choices=_choices(exchange),
+            charged=exchange.charge,
+        )
+
+    async def _refused(self, exchange: Exchange, response: Response) -> None:
+        try:
+            body = await response.read(MAX_ERROR_BYTES)
+        except UpstreamError:
+            body = b""  # the status alone says enough
+        self._watch.seen = True
+        self._log(exchange, f"status {response.status}: {body[:500].decode('utf-8', 'replace')}")
+        raise refusal(response.status, response.header(b"retry-after"), body, self._names(exchange))
+
+    def _names(self, exchange: Exchange) -> dict[str, str]:
+        same = self.upstream_model == exchange.model
+        return {} if same else {self.upstream_model: exchange.model}
+
+    def _log(self, exchange: Exchange, what: str) -> None:
+        logger.info("Request %s at %s: %s", exchange.call.id, self.name, what)
+
+
+def _choices(exchange: Exchange) -> int:
+    """How many there will be: completions may have several prompts."""
+    n = exchange.inquiry.n
+    prompt = bytes(exchange.inquiry.fields.get("prompt", b""))
+    if exchange.operation.asks != "createCompletion" or not prompt.startswith(b"["):
+        return n
+    items = _prompts.decode(prompt)
+    one = not items or bytes(items[0])[:1].isdigit()  # the ids of one prompt
+    return n if one else n * len(items)
+
+
+async def _last_bytes(response: Response) -> None:
+    """Let the server close its stream properly, so that the connection can be used again."""
+    if not response.ended:
+        try:
+            async with asyncio.timeout(LAST_BYTES_SECONDS):
+                while await response.chunk():
+                    pass
+        except (TimeoutError, UpstreamError):
+            pass  # the client has its answer

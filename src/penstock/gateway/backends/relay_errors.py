@@ -1,0 +1,154 @@
+"""A server's refusals and failures, as what our client should see of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from penstock.gateway.backends import BackendError
+from penstock.gateway.upstream import UpstreamError
+from penstock.protocol.errors import HTTPError
+
+MAX_MESSAGE: Final = 2000  # characters of a server's own words
+MAX_RETRY_SECONDS: Final = 3600.0
+
+# What the client itself has to change. Anything else is between us and the server.
+_CLIENTS: Final = {400: 400, 409: 400, 413: 413, 422: 400}
+_LATER: Final = {408: 504, 425: 503, 429: 429, 503: 503, 504: 504, 524: 504, 529: 503}
+_CREDENTIALS: Final = (401, 402, 403, 407)
+
+_TOO_LONG: Final = re.compile(
+    r"context[ _](?:length|size|window)|exceed_context|maximum (?:sequence|input|prompt) length|"
+    r"max_seq_len|max_num_tokens|`inputs` (?:tokens|must have)|prompt is too long|longer than the m",
+    re.IGNORECASE,
+)
+# Where a server is and where it keeps its files is nobody's business.
+_ADDRESS: Final = re.compile(r"\b\w+://[^\s'\"<>)\]]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+")
+_PATH: Final = re.compile(r"(?<![\w/.~-])[/~]/?[\w.@+-]+(?:/[\w.@+-]+)+/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a server said about an error, whichever way it says such things."""
+
+    message: str = ""
+    code: str | None = None
+    param: str | None = None
+    type: str = ""
+
+
+def words(content: Any) -> Words:
+    """From a decoded body or event, in OpenAI's shape, the flat one of older servers, TGI's or FastAPI's."""
+    if not isinstance(content, dict):
+        return Words()
+    error = content.get("error", content)
+    if isinstance(error, str):
+        return Words(error, _text(content.get("error_type")) or None)
+    if not isinstance(error, dict):
+        return Words()
+    message = error.get("message")
+    if not isinstance(message, str):
+        message = _detail(error.get("detail"))
+    code = error.get("code")
+    return Words(
+        message,
+        code if isinstance(code, str) else None,  # a number is the status once more
+        _text(error.get("param")) or None,
+        _text(error.get("type")),
+    )
+
+
+def refusal(status: int, retry_after: bytes, body: bytes, names: dict[str, str]) -> HTTPError:
+    """What to raise for an answer that is not 200. `names`: what must read otherwise in its words."""
+    try:
+        said = words(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = Words()
+    return failed(status, said, names, retry_after)
+
+
+def failed(status: int, said: Words, names: dict[str, str], retry_after: bytes = b"") -> HTTPError:
+    if status in _CLIENTS:
+        return _clients(_CLIENTS[status], said, names)
+    if status in _CREDENTIALS:
+        return BackendError(
+            "The server behind this model does not accept the gateway's credentials; "
+            "whoever runs the gateway must set the backend's api_key."
+        )
+    if status == 404:
+        return BackendError(
+            "The server behind this model does not know the model or this endpoint; "
+            "whoever runs the gateway must check the backend's url and model."
+        )
+    if status in _LATER:
+        what = "has too many requests" if status == 429 else "cannot answer now"
+        return BackendError(
+            f"The server behind this model {what} (status {status}).",
+            status=_LATER[status],
+            retry_after=seconds(retry_after),
+        )
+    return BackendError(
+        f"The server behind this model failed with status {status}.", retry_after=seconds(retry_after)
+    )
+
+
+def unusable(error: UpstreamError) -> BackendError:
+    """What to raise for an answer that did not come, or not whole."""
+    status = 504 if error.kind == "timeout" else 503 if error.kind in ("refused", "unresolved") else 502
+    return BackendError(f"The server behind this model gave no usable answer. {error}", status=status)
+
+
+def garbage(what: str) -> BackendError:
+    return BackendError(f"The server behind this model gave no usable answer: {what}.")
+
+
+def seconds(header: bytes) -> float | None:
+    """A Retry-After in seconds. As a date it is not used: clocks differ."""
+    try:
+        value = float(header)
+    except ValueError:
+        return None
+    return min(value, MAX_RETRY_SECONDS) if math.isfinite(value) and value >= 0 else None
+
+
+def _clients(status: int, said: Words, names: dict[str, str]) -> HTTPError:
+    code = said.code
+    if code is None or code == "validation":
+        long = _TOO_LONG.search(said.message) or "context" in said.type
+        code = "context_length_exceeded" if long else "invalid_value"
+    message = (
+        decent(said.message, names) or "The server behind this model refused the request without a reason."
+    )
+    return HTTPError(
+        status, message, code=decent(code, names), param=said.param and decent(said.param, names)
+    )
+
+
+def decent(text: str, names: dict[str, str]) -> str:
+    """A server's words without its address, its paths and its own name for the model."""
+    for old, new in names.items():
+        text = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _, new=new: new, text)  # type: ignore[misc]
+    text = _PATH.sub("[path]", _ADDRESS.sub("[address]", text))
+    return text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "..."
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _detail(value: Any) -> str:
+    """FastAPI's: a text, or a list of what is wrong where."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return ""
+    found = []
+    for item in value[:10]:
+        if isinstance(item, dict):
+            where = ".".join(str(part) for part in item.get("loc", ()) if part != "body")
+            found.append(f"{where}: {item.get('msg', '')}" if where else str(item.get("msg", "")))
+    return "; ".join(found)

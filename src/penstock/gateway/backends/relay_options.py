@@ -1,0 +1,77 @@
+"""What a configuration may say about a relayed server beyond its preset, under the backend's `options`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from penstock.config.sections import BackendConfig
+from penstock.errors import ConfigError
+from penstock.gateway.backends.presets import PATHS, PRESETS, Preset, RunningUsage
+from penstock.gateway.upstream import Origin, Timeouts
+
+DEFAULT_PREFIX = "/v1"
+
+
+class RelayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    prefix: str = DEFAULT_PREFIX  # what stands before the endpoints' own paths
+    health: str | None = None  # the path that answers 200 when requests should be sent
+    operations: list[str] | None = None  # what is there, by the names of the API's operations
+    stream_usage: bool | None = None  # whether stream_options.include_usage is obeyed
+    running_usage: RunningUsage | None = None  # with continuous_usage_stats: whose tokens a chunk counts
+
+
+def read_options(config: BackendConfig) -> RelayOptions:
+    try:
+        options = msgspec.convert(dict(config.options or {}), RelayOptions)
+    except msgspec.ValidationError as error:
+        known = ", ".join(RelayOptions.__struct_fields__)
+        raise ConfigError(
+            f"The options of the backend {config.name!r} are wrong: {error}. A {config.kind} knows {known}."
+        ) from None
+    for path in (options.prefix, options.health):
+        if path and not path.startswith("/"):
+            raise ConfigError(
+                f"{path!r} in the options of the backend {config.name!r} must begin with a slash."
+            )
+    wrong = sorted(set(options.operations or ()) - set(PATHS))
+    if wrong:
+        raise ConfigError(
+            f"The options of the backend {config.name!r} name the operation {wrong[0]!r}; "
+            f"there are {', '.join(PATHS)}."
+        )
+    return options
+
+
+def preset_of(config: BackendConfig, options: RelayOptions) -> Preset:
+    """The row of this kind of server, as changed by its options."""
+    changes: dict[str, Any] = {}
+    if options.health is not None:
+        changes["health"] = options.health.encode()
+    if options.operations is not None:
+        changes["operations"] = frozenset(options.operations)
+    for name in ("stream_usage", "running_usage"):
+        value = getattr(options, name)
+        if value is not None:
+            changes[name] = value
+    return dataclasses.replace(PRESETS[config.kind], **changes)
+
+
+def paths_of(options: RelayOptions) -> dict[str, bytes]:
+    """Where each operation is. A prefix in place of /v1 is for providers that have another."""
+    prefix = options.prefix.rstrip("/").encode()
+    return {name: prefix + path.removeprefix(DEFAULT_PREFIX.encode()) for name, path in PATHS.items()}
+
+
+def origin_of(config: BackendConfig, preset: Preset) -> Origin:
+    """The server itself. Clients' configurations end a base URL with /v1; so may ours."""
+    url = config.url or preset.url
+    if url is None:
+        raise ConfigError(f"The backend {config.name!r} needs a url; write http://host:port.")
+    times = config.timeouts
+    return Origin(
+        url.rstrip("/").removesuffix(DEFAULT_PREFIX),
+        timeouts=Timeouts(connect=times.connect, first_byte=times.first_byte, idle=times.idle),
+    )

@@ -1,0 +1,77 @@
+"""What a server is sent in place of what the client sent: our name for the model, our key, our wishes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.gateway.backends.presets import Preset
+from penstock.gateway.upstream import header_lines
+
+if TYPE_CHECKING:
+    from penstock.gateway.exchange import Exchange
+
+_TRACE_PARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_STATE: Final = re.compile(rb"[\x20-\x7e]{1,512}")
+_USAGE_STREAMS: Final = ("createChatCompletion", "createCompletion")
+_SALTED: Final = ("createChatCompletion", "createCompletion", "createEmbedding", "rerank", "score")
+
+
+def static_headers(api_key: str | None, headers: Mapping[str, str] | None) -> bytes:
+    """What every request to a backend carries. A header of the configuration replaces one of these."""
+    fields = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    if api_key:
+        fields["authorization"] = f"Bearer {api_key}"
+    fields.update((name.lower(), value) for name, value in (headers or {}).items())
+    return header_lines(fields.items())
+
+
+def request_headers(static: bytes, exchange: Exchange) -> bytes:
+    """Of the client's headers none goes on but those that tie traces together."""
+    call = exchange.call
+    lines = b"%bx-request-id: %b\r\n" % (static, call.id.encode())
+    parent = call.headers.get(b"traceparent")
+    if parent is not None and _TRACE_PARENT.fullmatch(parent):
+        lines += b"traceparent: %b\r\n" % parent
+        state = call.headers.get(b"tracestate")
+        if state is not None and _TRACE_STATE.fullmatch(state):
+            lines += b"tracestate: %b\r\n" % state
+    return lines
+
+
+def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchange) -> bytes:
+    inquiry, operation = exchange.inquiry, exchange.operation.asks
+    fields = inquiry.fields
+    changes: dict[str, Any] = {}
+    if inquiry.model != model:
+        changes["model"] = model
+    if inquiry.stream and operation in _USAGE_STREAMS and preset.stream_usage:
+        # Always: what is delivered is billed, and only the server can count it.
+        options = {"include_usage": True}
+        if preset.running_usage != "none":
+            options["continuous_usage_stats"] = True
+        changes["stream_options"] = options
+    elif "stream_options" in fields and not preset.stream_usage:
+        changes["stream_options"] = None
+    if preset.priority and prioritizes:
+        changes["priority"] = exchange.priority * preset.priority
+    elif "priority" in fields:
+        changes["priority"] = (
+            None  # who goes first is decided here; a server without priorities would refuse it
+        )
+    if preset.cache_salt and operation in _SALTED and exchange.salt != "/":
+        # Of one length whatever the client's own part of it, and telling the server nothing.
+        changes["cache_salt"] = hashlib.sha256(exchange.salt.encode()).hexdigest()[:32]
+    for name in preset.unknown:
+        if name in fields:
+            changes[name] = None
+    if operation == "createChatCompletion" and preset.max_tokens is not None:
+        other = "max_completion_tokens" if preset.max_tokens == "max_tokens" else "max_tokens"
+        if other in fields:
+            limit = inquiry.max_tokens
+            changes[other] = None
+            if limit is not None:
+                changes[preset.max_tokens] = limit
+    return inquiry.encode(changes)
