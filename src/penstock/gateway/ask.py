@@ -158,6 +158,7 @@ async def _answered(
     def fits(backend: Backend) -> bool:
         return asks in backend.operations and (backend.vision or not vision)
 
+    exchange.delivered.prompt = size.prompt
     query = deployment.query(exchange, size)
     deployment.retries.earn()
     tries = _Tries(gateway, exchange, deployment)
@@ -182,8 +183,8 @@ async def _answered(
             if not tries.may_go_on(error) or not deployment.dispatcher.returns(waiting):
                 raise
         finally:
-            served = exchange.delivered.prompt + exchange.delivered.completion
-            deployment.dispatcher.finished(waiting, served)
+            served = exchange.billed()
+            deployment.dispatcher.finished(waiting, served.prompt + served.completion)
 
 
 class _Tries:

@@ -28,11 +28,12 @@ PICO: Final = 10**12
 class Exchange:
     """Passed from admission to the backend that answers. `started`: the client has seen a byte of it.
 
-    `delivered` counts what has been written to the client: tokens of the answer as they go out, those of
-    the prompt as soon as anybody knows them. What is not delivered is not billed.
+    `delivered` counts what has been written to the client: tokens of the answer as they go out. Those of the
+    prompt are an estimate until somebody knows them better. What is not delivered is not billed.
     """
 
     __slots__ = (
+        "_answered",
         "aborted",
         "arrived",
         "call",
@@ -74,6 +75,7 @@ class Exchange:
         self.task = asyncio.current_task()
         self.aborted: BaseException | None = None  # why it is being ended from outside
         self.done = False  # nothing can end it any more
+        self._answered = False  # whole, not as a stream
         self.first_byte = 0.0  # seconds, monotonic: when the answer began; 0: not yet
         self.headers: list[Header] = []  # for the answer, whatever it will be
 
@@ -129,6 +131,7 @@ class Exchange:
         await self.call.answer(body, status=status, content_type=content_type, fields=fields)
         if usage is not None:
             self.delivered = usage
+            self._answered = True
 
     async def start_stream(self, headers: Iterable[Header] = ()) -> None:
         self.first_byte = time.monotonic()
@@ -149,7 +152,8 @@ class Exchange:
 
     def billed(self) -> UsageCount:
         """What the tenant pays: the prompt once something came of it, and the tokens that went out."""
-        return self.delivered if self.delivered.completion or not self.inquiry.stream else UsageCount()
+        delivered = self.delivered
+        return delivered if delivered.completion or self._answered else UsageCount()
 
     def _named(self) -> list[Header]:
         return [

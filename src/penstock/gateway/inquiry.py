@@ -143,7 +143,8 @@ class Inquiry:
     @property
     def has_images(self) -> bool:
         """Whether a part of the prompt is an image. A text that only speaks of one is not."""
-        if not any(mark in self._body for mark in _IMAGES):
+        body = self._body
+        if b"image" not in body or not any(mark in body for mark in _IMAGES):
             return False
         names = PROMPTS.get(self.operation, ())
         given = [msgspec.json.decode(self.fields[name]) for name in names if name in self.fields]

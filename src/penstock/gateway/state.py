@@ -58,6 +58,7 @@ class Gateway:
         self.config = config
         self.deployments = {deployment.name: deployment for deployment in deployments}
         self._by_name = {name: deployment for deployment in deployments for name in deployment.names}
+        self._allowed: dict[str, list[Deployment]] = {}  # by tenant
         self._tenants = {tenant.name: tenant for tenant in config.tenants}
         self._default = self._tenants.get(DEFAULT_TENANT) or TenantConfig(name=DEFAULT_TENANT)
 
@@ -69,12 +70,15 @@ class Gateway:
 
     def models(self, caller: Caller) -> list[Deployment]:
         """Those that the caller may use."""
-        allowed = self.tenant(caller).models
-        return [
-            deployment
-            for deployment in self.deployments.values()
-            if not allowed or any(name in allowed for name in deployment.names)
-        ]
+        tenant = self.tenant(caller)
+        found = self._allowed.get(tenant.name)
+        if found is None:
+            found = self._allowed[tenant.name] = [
+                deployment
+                for deployment in self.deployments.values()
+                if not tenant.models or any(name in tenant.models for name in deployment.names)
+            ]
+        return found
 
     def find(self, name: str | None, caller: Caller) -> Deployment:
         """The model of this name; a request without one means the only one there is."""
