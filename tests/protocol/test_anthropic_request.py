@@ -225,6 +225,14 @@ def test_thoughts_go_back_with_their_signature() -> None:
     assert said["content"] == [block, {"type": "text", "text": "Yes."}]
 
 
+@pytest.mark.parametrize(
+    "block", [{}, {"type": "tool_use", "id": "x", "name": "f", "input": {}}, {"type": 5}]
+)
+def test_thoughts_of_another_kind_are_refused(block: dict[str, Any]) -> None:
+    error = refusal(messages=[*HELLO, {"role": "assistant", "content": "x", "thinking_blocks": [block]}])
+    assert error.param == "messages[1].thinking_blocks[0].type"
+
+
 def test_an_assistant_that_said_nothing_is_left_out_and_neighbours_are_joined() -> None:
     [turn] = turns(*HELLO, {"role": "assistant", "content": ""}, {"role": "user", "content": "Still there?"})
     assert [block["text"] for block in turn["content"]] == ["Hello", "Still there?"]

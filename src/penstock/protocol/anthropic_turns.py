@@ -73,7 +73,14 @@ def system_and_turns(messages: list[Message]) -> tuple[str, list[dict[str, Any]]
 
 
 def _assistant(message: Assistant, where: str) -> list[Block]:
-    blocks: list[Block] = list(message.thinking_blocks or ())
+    blocks: list[Block] = []
+    for index, block in enumerate(message.thinking_blocks or ()):
+        if block.get("type") not in ("thinking", "redacted_thinking"):
+            raise InvalidRequestError(
+                f"{where}.thinking_blocks[{index}] must be of type thinking or redacted_thinking, as it came.",
+                param=f"{where}.thinking_blocks[{index}].type",
+            )
+        blocks.append(block)
     if message.content is not None:
         blocks += _blocks(message.content, where, images=False)
     elif message.refusal:
