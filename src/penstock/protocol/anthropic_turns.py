@@ -77,7 +77,7 @@ def _assistant(message: Assistant, where: str) -> list[Block]:
     for index, block in enumerate(message.thinking_blocks or ()):
         if block.get("type") not in ("thinking", "redacted_thinking"):
             raise InvalidRequestError(
-                f"{where}.thinking_blocks[{index}] must be of type thinking or redacted_thinking, as it came.",
+                f"{where}.thinking_blocks[{index}] must be of type thinking or redacted_thinking.",
                 param=f"{where}.thinking_blocks[{index}].type",
             )
         blocks.append(block)
