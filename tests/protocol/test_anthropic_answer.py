@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from penstock.protocol.anthropic_answer import ChatHeader, to_completion
-from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.anthropic_stream import ChatChunks, StreamTroubleError
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.sse_reader import EventReader
 
 HEADER = ChatHeader(model="ours", created=1_700_000_000, include_usage=True)
