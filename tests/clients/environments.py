@@ -25,9 +25,9 @@ HOME = PINS.parents[1] / ".venv-clients"
 PIP_SECONDS = 240
 
 
-def environment(name: str, folder_of_pins: Path = PINS) -> Path:
+def environment(name: str, pins_at: Path | None = None) -> Path:
     """The folder of programs of the client's environment, which is made first if need be."""
-    pins = folder_of_pins / f"{name}.txt"
+    pins = (pins_at or PINS) / f"{name}.txt"
     key = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
     folder = HOME / f"{name}-{key}"
     complete = folder / ".complete"
@@ -75,7 +75,7 @@ def _pip(name: str, folder: Path, *arguments: str) -> None:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
         raise RuntimeError(
             f"The environment of the client {name} cannot be made: `pip {arguments[0]}` ended with "
-            f"{done.returncode}. Check pip's index, or the versions in {name}.txt. It said:\n{last}"
+            f"{done.returncode}. Check pip's index, or tests/clients/{name}.txt. It said:\n{last}"
         )
 
 
