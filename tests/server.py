@@ -46,12 +46,15 @@ class Reply:
 
 
 class Server:
-    """`penstock serve MODEL --port 0`, in a process of its own."""
+    """`penstock serve MODEL --port 0`, in a process of its own; without a model, that of `--config`."""
 
-    def __init__(self, model: str, *options: str, log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, model: str | None, *options: str, log: Path, env: dict[str, str] | None = None
+    ) -> None:
         self._log = log.open("w+")
+        named = [] if model is None else [model]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", model, "--port", "0", *options],
+            [sys.executable, "-m", "penstock", "serve", *named, "--port", "0", *options],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -97,12 +100,14 @@ class Server:
         return self.request("POST", path, body, headers, timeout)
 
     @contextlib.contextmanager
-    def streaming(self, path: str, body: dict[str, Any]) -> Iterator[Iterator[Any]]:
+    def streaming(
+        self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> Iterator[Iterator[Any]]:
         """The events of a stream, decoded; the last one is "[DONE]". Leaving early hangs up."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         with contextlib.closing(connection):
             data, extra = _encoded({**body, "stream": True})
-            connection.request("POST", path, data, extra)
+            connection.request("POST", path, data, {**extra, **(headers or {})})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             assert response.headers["content-type"].startswith("text/event-stream")
@@ -125,13 +130,17 @@ class Server:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of one sample of /metrics; 0 if it has not appeared yet."""
+        return sum(value for found, value in self.metrics(name) if labels.items() <= found.items())
+
+    def metrics(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and values of all samples of this name."""
         text = self.get("/metrics").body.decode()
-        return sum(
-            sample.value
+        return [
+            (sample.labels, sample.value)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+            if sample.name == name
+        ]
 
     def engine_pids(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
