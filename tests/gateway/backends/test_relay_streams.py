@@ -151,10 +151,17 @@ async def test_the_usage_we_asked_for_is_not_shown_to_a_client_that_did_not() ->
     assert got.delivered.completion == 3
 
 
-async def test_a_null_usage_is_taken_out_too() -> None:
-    message = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": None, "x": 1}
-    got = await relay(streaming(event(message), *PLAIN, DONE))
-    assert got.events[0] == {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}}], "x": 1}
+@pytest.mark.parametrize(
+    "usage",
+    ['"usage":null', '"usage": null', '"usage" : {"prompt_tokens": 1, "prompt_tokens_details": {"a": 1}}'],
+)
+@pytest.mark.parametrize("shape", ['{%s,"choices":%s}', '{"x":1, %s, "choices":%s}', '{"choices":%s,%s}'])
+async def test_usage_is_taken_out_however_it_is_written(shape: str, usage: str) -> None:
+    choices = '[{"index":0,"delta":{"content":"a"}}]'
+    parts = (choices, usage) if shape.endswith(",%s}") else (usage, choices)
+    got = await relay(streaming(b"data: " + (shape % parts).encode() + b"\n\n", *PLAIN, DONE))
+    assert "usage" not in got.events[0]
+    assert got.events[0]["choices"][0]["delta"]["content"] == "a"
 
 
 async def test_text_that_speaks_of_usage_and_models_is_left_alone() -> None:

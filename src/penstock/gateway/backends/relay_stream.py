@@ -22,7 +22,12 @@ from penstock.protocol.shapes import UsageCount
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 
 # Within a JSON string its quotes would be escaped, so this is always a field. Details are one object deep.
-_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+# The first is how servers write it, and twice as fast as one that also finds the rest.
+_USAGE: Final = re.compile(rb',"usage":(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_ANY_USAGE: Final = re.compile(
+    rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})|'
+    rb'"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})\s*,'
+)
 
 
 _ABSENT: Final = msgspec.Raw(b"")
@@ -140,6 +145,8 @@ class ChatStream:
             data = self._rename(data)
             if not self._wants_running and b'"usage"' in data:
                 data = _USAGE.sub(b"", data)
+                if b'"usage"' in data:
+                    data = _ANY_USAGE.sub(b"", data)
         if self.done:
             data += self._ending()
         return data, self.counted - before
