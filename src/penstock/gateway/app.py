@@ -15,7 +15,8 @@ from penstock.gateway.accounts.keys import ANYBODY, Caller
 from penstock.gateway.ask import ask
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.state import Gateway
-from penstock.protocol.errors import HTTPError, failure
+from penstock.protocol.anthropic_errors import anthropic_error
+from penstock.protocol.errors import Failure, HTTPError, failure
 from penstock.protocol.openapi import OPERATIONS, Operation
 
 logger = logging.getLogger("penstock.gateway")
@@ -43,6 +44,10 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
+# Whose clients read errors otherwise than OpenAI's.
+SHAPES: dict[str, Callable[[Failure, str], bytes]] = {"createMessage": anthropic_error}
+
+
 class Endpoint:
     """One routed operation. The key is checked here, on the route that matched, not on the path as sent."""
 
@@ -53,6 +58,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["penstock.call"]
+        call.shaped = SHAPES.get(self.operation.asks)
         caller = ANYBODY if self.operation.open else self._gateway.keys.check(call.headers)
         if self._handler is None:
             await ask(self._gateway, call, self.operation, caller)

@@ -17,6 +17,7 @@ from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member, Waiting
 from penstock.gateway.exchange import PICO, Exchange
 from penstock.gateway.inquiry import Inquiry
+from penstock.gateway.messages import speak
 from penstock.gateway.queue import CLASS_HEADER, LEVELS, QueueRefusal, ServiceClass, Ticket, choose_class
 from penstock.gateway.resilience import pause
 from penstock.gateway.state import Gateway
@@ -149,6 +150,7 @@ async def _answered(
     account: _Account,
 ) -> None:
     """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
+    speak(exchange, deployment.backends())
     deployment.check_able(exchange)
     vision = deployment.needs_vision(exchange)
     size = await deployment.prepare(exchange, tenant, vision=vision)

@@ -37,7 +37,7 @@ class Connection(Protocol):
 class Call:
     """The request and its answer. `status` is 0 until the answer has begun."""
 
-    __slots__ = ("_receive", "_send", "headers", "id", "scope", "status")
+    __slots__ = ("_receive", "_send", "headers", "id", "scope", "shaped", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -45,6 +45,7 @@ class Call:
         given = self.headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0
+        self.shaped: Callable[[Failure, str], bytes] | None = None  # errors, where not as OpenAI's
         self._receive = receive
         self._send = send
 
@@ -131,7 +132,8 @@ class Call:
 
     async def answer_failure(self, failure: Failure) -> None:
         fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in failure.headers.items()]
-        await self.answer(failure.encode(), status=failure.status, fields=fields)
+        body = failure.encode() if self.shaped is None else self.shaped(failure, self.id)
+        await self.answer(body, status=failure.status, fields=fields)
 
     async def answer_nothing(self, headers: dict[str, str]) -> None:
         await self._start(204, [(name.lower().encode(), value.encode()) for name, value in headers.items()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,6 +12,9 @@ import msgspec
 from penstock.gateway.call import Call
 from penstock.gateway.inquiry import Inquiry
 from penstock.protocol import sse
+from penstock.protocol.anthropic_errors import anthropic_error_event
+from penstock.protocol.errors import SERVER_ERROR, HTTPError, failure
+from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.openapi import Operation
 from penstock.protocol.shapes import UsageCount
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.gateway.accounts.keys import Caller
     from penstock.gateway.accounts.price import Price
     from penstock.gateway.local.prepare import Prepared
+    from penstock.protocol.anthropic_face import MessagesFace
 
 Header = tuple[bytes, bytes]
 
@@ -36,11 +40,13 @@ class Exchange:
         "_answered",
         "aborted",
         "arrived",
+        "asked",
         "call",
         "caller",
         "deadline",
         "delivered",
         "done",
+        "face",
         "first_byte",
         "headers",
         "inquiry",
@@ -61,6 +67,8 @@ class Exchange:
         self.call = call
         self.operation = operation
         self.inquiry = inquiry
+        self.asked = operation, inquiry  # as the client said it; who answers may be asked otherwise
+        self.face: MessagesFace | None = None  # turns what is written into what the client understands
         self.caller = caller
         self.arrived = arrived  # seconds, monotonic
         self.deadline: float | None = None  # seconds, monotonic: an answer that begins later is worthless
@@ -127,6 +135,8 @@ class Exchange:
             fields.append((b"x-penstock-latency-ms", b"%g" % (usage.latency_ms or 0.0)))
             if usage.cost is not None:
                 fields.append((b"x-penstock-cost", decimal(usage.cost)))
+        if self.face is not None and status == 200:
+            body = _faced(self.face.whole, body)
         self.first_byte = time.monotonic()
         await self.call.answer(body, status=status, content_type=content_type, fields=fields)
         if usage is not None:
@@ -139,16 +149,23 @@ class Exchange:
 
     async def write(self, data: bytes, tokens: int = 0) -> None:
         """A part of the stream, with so many tokens of the answer."""
+        if self.face is not None:
+            data = _faced(self.face.feed, data)
         await self.call.write(data)
         self.delivered.completion += tokens
 
     async def end_stream(self, data: bytes = b"", tokens: int = 0) -> None:
+        if self.face is not None:
+            data = _faced(self.face.feed, data)
         await self.call.end_stream(data)
         self.delivered.completion += tokens
 
     async def fail_stream(self, error: BaseException) -> None:
         """The status line said 200 long ago: the error must be an event of the stream, and its last."""
-        await self.call.end_stream(sse.error_event(error) + sse.DONE)
+        if self.asked[0].asks == "createMessage":
+            await self.call.end_stream(anthropic_error_event(failure(error), self.call.id))
+        else:
+            await self.call.end_stream(sse.error_event(error) + sse.DONE)
 
     def billed(self) -> UsageCount:
         """What the tenant pays: the prompt once something came of it, and the tokens that went out."""
@@ -161,6 +178,13 @@ class Exchange:
             (b"x-penstock-tier", self.tier.encode()),
             (b"x-penstock-model", self.upstream_model.encode()),
         ]
+
+
+def _faced(translate: Callable[[bytes], bytes], data: bytes) -> bytes:
+    try:
+        return translate(data)
+    except ForeignAnswerError as error:
+        raise HTTPError(502, str(error), code="bad_gateway", type=SERVER_ERROR) from error
 
 
 class _Used(msgspec.Struct):

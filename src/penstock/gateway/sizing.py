@@ -12,12 +12,11 @@ import msgspec
 
 from penstock.gateway.inquiry import OUTPUT_LIMITS, Inquiry
 from penstock.protocol.errors import HTTPError
+from penstock.protocol.estimate import BYTES_PER_TOKEN
 
 # Where nobody says how long an answer may be, so much is set aside for it: in the queue, in limits, in
 # budgets. What it really took is settled afterwards.
 EXPECTED_OUTPUT: Final = 1024
-# Of text that is not tokenized here: bytes of JSON that make a token, at the least that is usual.
-BYTES_PER_TOKEN: Final = 4
 _KEPT_ROLES: Final = ("system", "developer")
 
 
