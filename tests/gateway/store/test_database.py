@@ -111,6 +111,24 @@ def test_who_waits_too_long_for_another_writer_is_told(tmp_path: Path) -> None:
     table.add(KEY)
 
 
+def test_a_process_that_comes_and_goes_takes_nothing_from_one_that_stays(tmp_path: Path) -> None:
+    """A server has several connections, and the command line opens and closes the file beside it."""
+    keys, usage = KeyTable(Database(tmp_path)), UsageTable(Database(tmp_path))
+    program = (
+        "import sys; from pathlib import Path; from penstock.gateway.store import *\n"
+        "database = Database(Path(sys.argv[1]))\n"
+        "print(sum(row.tally.requests for row in UsageTable(database).totals()))\n"
+        "KeyTable(database).add(KeyRecord(sys.argv[2], 'n', 't', b'd', False, 1))\n"
+        "database.close()"
+    )
+    for number in range(3):
+        usage.add({("t", "m", "2026-01-01"): Tally(requests=1)})
+        command = [sys.executable, "-c", program, str(tmp_path), f"key{number}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert int(done.stdout) == number + 1
+        assert len(keys.all()) == number + 1
+
+
 def test_several_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from penstock.gateway.store import *\n"

@@ -67,10 +67,19 @@ def sentence(path: Path, error: sqlite3.Error) -> str:
 
 
 def make_private(path: Path) -> None:
-    """The file, readable by its owner alone; SQLite gives the files beside it the same permissions."""
+    """The file, readable by its owner alone; SQLite gives the files beside it the same permissions.
+
+    One that is there is not opened: closing it again would release, as POSIX has it, all locks that this
+    process holds on it, and another one would take the log away that is still being written.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not path.parent.is_dir():
+            raise StoreError(f"{path.parent} is not a folder; {_ELSEWHERE[3:]}.") from None
+        # Otherwise another process has made it in between.
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written ({error.strerror}); make it and its folder writable, {_ELSEWHERE}."
