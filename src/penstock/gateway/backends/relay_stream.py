@@ -66,6 +66,7 @@ class ChatStream:
         "_charged",
         "_choices",
         "_last",
+        "_name",
         "_pending",
         "_rename",
         "_reported",
@@ -94,6 +95,7 @@ class ChatStream:
 
         `charged` is called with the usage before it is written, to note what it costs.
         """
+        self._name = name
         self._rename = Renaming(name)
         self._running = running
         self._wants_usage = wants_usage
@@ -255,8 +257,9 @@ class ChatStream:
 
     def _usage_event(self, usage: UsageCount) -> bytes:
         head = _header(self._last) if self._last else _Header()
-        head.choices, head.usage = [], usage.message()
-        return self._rename(b"data: " + encode(head) + b"\n\n")
+        # Written here, so not in the server's own spelling that `_rename` knows.
+        head.model, head.choices, head.usage = self._name, [], usage.message()
+        return b"data: " + encode(head) + b"\n\n"
 
 
 class _Header(msgspec.Struct, omit_defaults=True):
