@@ -1,0 +1,74 @@
+"""A front door for tests: `penstock serve --config FILE`, its keys and its ledger as an operator has them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from penstock.cli.app import app
+from tests.server import Reply, Server
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+HI = {"messages": [{"role": "user", "content": "hi there"}]}
+
+
+def chat(content: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], **fields}
+
+
+def behind(*urls: str, **fields: Any) -> dict[str, Any]:
+    """A model of the configuration with OpenAI-compatible servers behind it; `backend`: what each has."""
+    each = {"kind": "openai_compatible", "model": "upstream", **fields.pop("backend", {})}
+    return {"backends": [{**each, "url": url} for url in urls], **fields}
+
+
+class Door(Server):
+    """Started from a configuration that can be changed and read again."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], *options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config = folder / "penstock.yaml"
+        self.state = folder / "log.state"
+        self.write(config)
+        super().__init__(None, "--config", str(self.config), *options, log=folder / "log")
+
+    def write(self, config: dict[str, Any]) -> None:
+        self.config.write_text(yaml.safe_dump(config))
+
+    def reload(self, config: dict[str, Any] | None = None) -> None:
+        """Have it read its configuration again, with this content. It does so on its own time."""
+        if config is not None:
+            self.write(config)
+        self.signal(signal.SIGHUP)
+
+    def key(self, tenant: str = "default", *options: str) -> dict[str, str]:
+        """A new key, as the header that carries it."""
+        return bearer(self.command("keys", "create", "test", "--tenant", tenant, *options).strip())
+
+    def command(self, *arguments: str) -> str:
+        """What `penstock ...` prints, about this server's keys and ledger."""
+        done = CliRunner().invoke(app, arguments, env={"PENSTOCK_STATE_DIR": str(self.state)})
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def usage(self, *arguments: str) -> list[dict[str, Any]]:
+        return list(json.loads(self.command("usage", "--json", *arguments))["rows"])
+
+    def ask(self, model: str | None, key: dict[str, str] | None = None, **fields: Any) -> Reply:
+        body = {**HI, **fields} if model is None else {**HI, "model": model, **fields}
+        return self.post(CHAT, body, key)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def id_of(key: dict[str, str]) -> str:
+    """A key's public part, by which it is revoked."""
+    return key["Authorization"].split("-")[2]
