@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.faults.client import Answer, Client
+from tests.faults.processes import cpu_seconds
 from tests.server import Server, poll
 
 TEXT = "/v1/completions"
@@ -45,3 +46,12 @@ def healthy(server: Server) -> dict[str, bool]:
 
 def all_healthy(server: Server) -> bool:
     return all(healthy(server).values())
+
+
+async def gets_requests(server: Server, pid: int) -> bool:
+    """Whether this engine has a part of the work when there is much."""
+    before = cpu_seconds(pid)
+    work = [{"prompt": f"Number {number}", "max_tokens": 100, "ignore_eos": True} for number in range(24)]
+    answers = await Load(server, work, at_once=24).run()
+    assert [answer.status for answer in answers] == [200] * len(work)
+    return cpu_seconds(pid) > before + 0.05

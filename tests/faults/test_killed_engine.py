@@ -7,7 +7,8 @@ import os
 import signal
 
 from tests.faults.client import Client
-from tests.faults.load import TEXT, Load, all_healthy, until
+from tests.faults.load import TEXT, Load, all_healthy, gets_requests, until
+from tests.faults.processes import cpu_seconds, exists
 from tests.server import Server
 
 REQUESTS = 1000
@@ -47,16 +48,19 @@ async def test_of_a_thousand_requests_none_is_lost_with_one_of_three_engines(thr
     assert await gets_requests(three, fresh)
 
 
-async def gets_requests(server: Server, pid: int) -> bool:
-    """Whether an engine has a part of the work."""
-    before = cpu_seconds(pid)
-    work = [{"prompt": f"Number {number}", "max_tokens": 100, "ignore_eos": True} for number in range(24)]
-    answers = await Load(server, work, at_once=24).run()
-    assert [answer.status for answer in answers] == [200] * len(work)
-    return cpu_seconds(pid) > before + 0.05
-
-
-def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+async def test_a_request_that_kills_engines_kills_two_at_most(three: Server) -> None:
+    before = three.engine_pids()
+    deadly = {"prompt": "Die", "max_tokens": 8000, "ignore_eos": True}
+    async with Client(three.host, three.port) as client:
+        asking = asyncio.create_task(client.post(TEXT, deadly))
+        while not asking.done():
+            # It is the only one there is: whoever computes has it.
+            used = {pid: cpu_seconds(pid) for pid in before}
+            await asyncio.sleep(0.25)
+            for pid in before:
+                if exists(pid) and cpu_seconds(pid) - used[pid] > 0.1:
+                    os.kill(pid, signal.SIGKILL)
+        answer = await asking
+    assert answer.status == 503
+    assert answer.json()["error"]["code"] == "engine_unavailable"
+    assert len(set(before) - set(three.engine_pids())) == 2

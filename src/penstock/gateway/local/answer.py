@@ -20,7 +20,8 @@ from penstock.observe.metrics import Ending, ModelMetrics
 from penstock.protocol.shapes import Answered, Delta, Shape
 from penstock.text.choice import best
 
-OPENING_SECONDS = 2.0
+# Longer than an engine that hangs stays unnoticed: until the stream is open, another one can answer it.
+OPENING_SECONDS = 10.0
 
 
 class Answer:
@@ -73,7 +74,7 @@ class Answer:
 
     async def stream(self, exchange: Exchange) -> None:
         # The engine may still refuse, which takes another status than 200; its word comes with the
-        # first token at the latest. A client that waits longer in the queue sees the stream open.
+        # first token at the latest. A client that waits longer sees the stream open.
         await self._generation.wait(OPENING_SECONDS)
         self._generation.check()
         await exchange.start_stream()
