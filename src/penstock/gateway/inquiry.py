@@ -7,7 +7,7 @@ ours parses the whole body itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -33,6 +33,13 @@ PROMPTS: Final[dict[str, tuple[str, ...]]] = {
 }
 _IMAGES: Final = (b'"image_url"', b'"input_image"', b'"image"')
 MAX_CHOICES: Final = 1024  # of one request, wherever it goes
+# Names by which other gateways let a client say whom to ask, and with which key. A server behind this
+# one might be such a gateway.
+_NOT_THE_CLIENTS: Final = ("api_base", "base_url", "api_key")
+_ABSENT: Final = msgspec.Raw(b"")
+
+# A negative number means "without end" to some servers: no cap would hold.
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _StreamOptions(msgspec.Struct):
@@ -45,17 +52,21 @@ class _Essentials(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    max_output_tokens: Tokens | None = None
     service_tier: str | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
+    api_base: msgspec.Raw = _ABSENT
+    base_url: msgspec.Raw = _ABSENT
+    api_key: msgspec.Raw = _ABSENT
 
 
 _essentials: Final = msgspec.json.Decoder(_Essentials)
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_anything: Final = msgspec.json.Decoder()
 
 
 class Inquiry:
@@ -69,6 +80,16 @@ class Inquiry:
         self._body = body
         self._essentials = decode(_essentials, body)
         self._fields: dict[str, msgspec.Raw] | None = None
+        if not body.isascii():
+            _check_encoding(body)  # what is not looked at is not decoded either
+        for name in _NOT_THE_CLIENTS:
+            if getattr(self._essentials, name) is not _ABSENT:
+                raise InvalidRequestError(
+                    f"{name} is not taken from a request: where a model is asked, and with which key, is "
+                    "the configuration's to say.",
+                    param=name,
+                    code="unknown_parameter",
+                )
         if not 1 <= self.n <= MAX_CHOICES:
             raise InvalidRequestError(f"n must be between 1 and {MAX_CHOICES}, got {self.n}.", param="n")
         if self._essentials.stream_options is not None and not self.stream:
@@ -102,13 +123,22 @@ class Inquiry:
         return 1 if n is None else n
 
     @property
+    def limits(self) -> dict[str, int]:
+        """What the body says of the most tokens of one choice, the name that counts first."""
+        names = OUTPUT_LIMITS.get(self.operation, ())
+        given = ((name, getattr(self._essentials, name)) for name in names)
+        return {name: value for name, value in given if value is not None}
+
+    @property
     def max_tokens(self) -> int | None:
         """The most tokens of one choice, as asked for; None: not limited."""
-        for name in OUTPUT_LIMITS.get(self.operation, ()):
-            value: int | None = getattr(self._essentials, name)
-            if value is not None:
-                return value
-        return None
+        return next(iter(self.limits.values()), None)
+
+    @property
+    def prompt_field(self) -> str | None:
+        """The field to name when the prompt is to blame."""
+        names = PROMPTS.get(self.operation, ())
+        return next((name for name in reversed(names) if name in self.fields), None)
 
     @property
     def service_tier(self) -> str | None:
@@ -147,7 +177,7 @@ class Inquiry:
         if b"image" not in body or not any(mark in body for mark in _IMAGES):
             return False
         names = PROMPTS.get(self.operation, ())
-        given = [msgspec.json.decode(self.fields[name]) for name in names if name in self.fields]
+        given = [decode(_anything, bytes(self.fields[name])) for name in names if name in self.fields]
         return _has_image(given)
 
     def set(self, name: str, value: Any) -> None:
@@ -171,6 +201,13 @@ class Inquiry:
             fields.pop(name, None)
         else:
             fields[name] = msgspec.Raw(msgspec.json.encode(value))
+
+
+def _check_encoding(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequestError("The body is not valid UTF-8; JSON must be sent as UTF-8.") from None
 
 
 def _has_image(value: Any) -> bool:
