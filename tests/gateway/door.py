@@ -7,10 +7,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import yaml
+from tokenizers import decoders, models, pre_tokenizers
 from typer.testing import CliRunner
 
 from penstock.cli.app import app
+from tests.engine.tiny import save_tiny_llama
 from tests.server import Reply, Server
 
 CHAT = "/v1/chat/completions"
@@ -72,3 +75,18 @@ def bearer(key: str) -> dict[str, str]:
 def id_of(key: dict[str, str]) -> str:
     """A key's public part, by which it is revoked."""
     return key["Authorization"].split("-")[2]
+
+
+TEMPLATE = "{% for message in messages %}{{ message.role[0] }}{{ message.content }};{% endfor %}"
+
+
+def save_tiny_chat(path: Path) -> Path:
+    """A small random llama that can be talked to; each byte is a token, and its context 2,048 of them."""
+    save_tiny_llama(path, max_position_embeddings=2048)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({text: i for i, text in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return path

@@ -22,6 +22,7 @@ from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
 from penstock.gateway.queue import FairQueue, QueueLimits
 from penstock.gateway.resilience import RetryBudget
+from penstock.protocol.decode import decode
 from penstock.protocol.responses import Model
 
 _SESSION_HEADER: Final = b"x-session-id"
@@ -129,7 +130,7 @@ class Deployment:
         inquiry = exchange.inquiry
         cap = sizing.smaller(tenant.max_tokens, self.config.max_tokens)
         if sizing.cap_output(inquiry, cap):
-            exchange.headers.append((b"x-penstock-max-tokens", b"%d" % (cap or 0)))
+            exchange.say(b"x-penstock-max-tokens", b"%d" % (cap or 0))
         budget = sizing.smaller(tenant.prompt_budget, self.config.prompt_budget)
         size = whole = await self._size(exchange, vision=vision)
         while budget is not None and size.prompt > budget:
@@ -137,7 +138,7 @@ class Deployment:
             size = await self._size(exchange, vision=vision)
         if size.prompt < whole.prompt:
             exchange.saved += whole.prompt - size.prompt
-            exchange.headers.append((b"x-penstock-tokens-saved", b"%d" % exchange.saved))
+            exchange.say(b"x-penstock-tokens-saved", b"%d" % exchange.saved)
         return size
 
     def query(self, exchange: Exchange, size: Size) -> Query:
@@ -168,15 +169,14 @@ class Deployment:
         return Size(prepared.prompt_tokens, output, prepared.choices)
 
     def _output(self, prompt: int, limit: int | None) -> int:
-        if self.context is not None:
-            limit = min(limit or sizing.EXPECTED_OUTPUT, max(0, self.context - prompt))
-        return limit or sizing.EXPECTED_OUTPUT
+        expected = sizing.EXPECTED_OUTPUT if limit is None else limit
+        return expected if self.context is None else min(expected, max(0, self.context - prompt))
 
     def _trim(self, exchange: Exchange, tokens: int, budget: int, *, allowed: bool) -> None:
         inquiry = exchange.inquiry
         if not allowed or inquiry.operation != "createChatCompletion" or "messages" not in inquiry.fields:
-            raise sizing.over_budget(tokens, budget, trims=False)
-        messages = _MESSAGES.decode(inquiry.fields["messages"])
+            raise sizing.over_budget(tokens, budget, trims=False, field=inquiry.prompt_field)
+        messages = decode(_MESSAGES, bytes(inquiry.fields["messages"]))
         whole = sum(map(len, map(bytes, messages)))
 
         def count(rest: list[msgspec.Raw]) -> int:
@@ -185,7 +185,7 @@ class Deployment:
 
         rest = sizing.trimmed(messages, budget, count)
         if rest is None:
-            raise sizing.over_budget(tokens, budget, trims=True)
+            raise sizing.over_budget(tokens, budget, trims=True, field=inquiry.prompt_field)
         inquiry.set("messages", rest)
 
     def _blocks(self, exchange: Exchange) -> list[bytes]:

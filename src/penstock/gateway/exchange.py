@@ -110,6 +110,10 @@ class Exchange:
         """Note in `usage` what it costs and how long it took, before it is written out."""
         usage.cost, usage.latency_ms = self.cost(usage), self.latency_ms()
 
+    def say(self, name: bytes, value: bytes) -> None:
+        """In a header of the answer; what was said before by that name no longer holds."""
+        self.headers = [header for header in self.headers if header[0] != name] + [(name, value)]
+
     def abort(self, error: BaseException) -> None:
         """End the work on it at once, as if it had failed with `error`. The first reason counts."""
         if self.aborted is None and not self.done:

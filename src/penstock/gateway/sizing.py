@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.gateway.inquiry import OUTPUT_LIMITS, Inquiry
+from penstock.protocol.decode import decode
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.estimate import BYTES_PER_TOKEN
 
@@ -18,6 +19,7 @@ from penstock.protocol.estimate import BYTES_PER_TOKEN
 # budgets. What it really took is settled afterwards.
 EXPECTED_OUTPUT: Final = 1024
 _KEPT_ROLES: Final = ("system", "developer")
+_message: Final = msgspec.json.Decoder()
 
 
 def smaller(*limits: int | None) -> int | None:
@@ -27,15 +29,18 @@ def smaller(*limits: int | None) -> int | None:
 
 
 def cap_output(inquiry: Inquiry, cap: int | None) -> bool:
-    """Lower what the request asks for to `cap`, and ask for that where it says nothing. Whether it did."""
+    """Lower what the request asks for to `cap`, and ask for that where it says nothing. Whether it did.
+
+    Every name is lowered: which of several a server obeys is its own affair.
+    """
     names = OUTPUT_LIMITS.get(inquiry.operation)
-    asked = inquiry.max_tokens
-    if cap is None or names is None or (asked is not None and asked <= cap):
+    if cap is None or names is None:
         return False
-    given = [name for name in names if name in inquiry.fields]
-    for name in given or names[-1:]:
+    given = inquiry.limits
+    lowered = [name for name, asked in given.items() if asked > cap] if given else names[-1:]
+    for name in lowered:
         inquiry.set(name, cap)
-    return True
+    return bool(lowered)
 
 
 def estimated_tokens(inquiry: Inquiry) -> int:
@@ -43,24 +48,24 @@ def estimated_tokens(inquiry: Inquiry) -> int:
     return max(1, len(inquiry.prompt_bytes()) // BYTES_PER_TOKEN)
 
 
-def over_budget(tokens: int, budget: int, *, trims: bool) -> HTTPError:
+def over_budget(tokens: int, budget: int, *, trims: bool, field: str | None) -> HTTPError:
     advice = "even without its earlier turns; shorten the last one" if trims else "shorten it"
     return HTTPError(
         400,
         f"The prompt has {tokens} tokens, and the budget is {budget}: {advice}.",
         code="prompt_budget_exceeded",
-        param="messages",
+        param=field,
     )
 
 
 def trimmed(
     messages: Sequence[msgspec.Raw], budget: int, count: Callable[[list[msgspec.Raw]], int]
 ) -> list[msgspec.Raw] | None:
-    """The messages without so many of the oldest turns that the rest is within `budget`; None if even the
-    last turn alone is not.
+    """The messages without as few of the oldest turns as it takes to be within `budget`, or without all but
+    the last if none of that is enough; None if there is only one turn.
 
     A turn is what a user said and everything up to the next thing a user says: so a tool's result is never
-    parted from its call. What the system says stays.
+    parted from its call. What the system says stays. Raises InvalidRequestError for what is no message.
     """
     turns, kept = _turns(messages)
     if len(turns) < 2:
@@ -71,8 +76,6 @@ def trimmed(
         return [message for index, message in enumerate(messages) if index in kept or index not in gone]
 
     low, high = 1, len(turns) - 1  # the fewest turns to leave out, by halving: counting is expensive
-    if count(without(high)) > budget:
-        return None
     while low < high:
         middle = (low + high) // 2
         if count(without(middle)) <= budget:
@@ -87,7 +90,7 @@ def _turns(messages: Sequence[msgspec.Raw]) -> tuple[list[list[int]], set[int]]:
     turns: list[list[int]] = []
     kept: set[int] = set()
     for index, raw in enumerate(messages):
-        message: Any = msgspec.json.decode(raw)
+        message: Any = decode(_message, bytes(raw))
         role = message.get("role") if isinstance(message, dict) else None
         if role in _KEPT_ROLES:
             kept.add(index)
