@@ -314,18 +314,26 @@ async def test_leaving_an_answer_half_read_hangs_up() -> None:
         origin.close()
 
 
-async def test_closing_the_origin_ends_what_is_under_way() -> None:
+@pytest.mark.parametrize("reused", [False, True])
+async def test_closing_the_origin_ends_what_is_under_way(reused: bool) -> None:
     async def handler(peer: Peer) -> None:
+        if reused:
+            await peer.asked()
+            await peer.send(plain(b"x"))
         await peer.asked()
         await peer.gone()
 
     async with RawServer(handler) as server:
         origin = Origin(server.url)
+        if reused:
+            await get(origin)
+            server.asked.clear()
         task = asyncio.create_task(get(origin))
         await server.asked.wait()
         origin.close()
         with pytest.raises(UpstreamError):
             await task
+    assert server.connections == 1
 
 
 async def test_an_answer_before_the_request_was_taken_is_read_and_its_connection_given_up() -> None:

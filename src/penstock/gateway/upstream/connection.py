@@ -61,11 +61,6 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
         return response
 
-    @property
-    def silent(self) -> bool:
-        """Whether nothing has come since the request was sent."""
-        return self._reads == 0
-
     def check(self, now: float) -> None:
         """Give up on a server that has been quiet for too long. Called every now and then."""
         response = self._response

@@ -76,7 +76,7 @@ class Origin:
             try:
                 return await self._ask(connection, data, limits)
             except UpstreamError as error:
-                if error.kind not in ("reset", "closed_early") or not connection.silent:
+                if error.kind != "reset":  # something of an answer came, or we gave up ourselves
                     raise
         return await self._ask(await self._connect(limits), data, limits)
 
