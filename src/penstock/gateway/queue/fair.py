@@ -127,7 +127,7 @@ class FairQueue:
         assert self._requests == sum(len(queue) for queue in self._classes.values())
         assert self._requests <= self.limits.max_requests
         assert self.tokens <= self.limits.max_tokens or self._requests == 1
-        assert len(self._deadlines) <= 2 * self._requests + 65
+        assert len(self._deadlines) <= 2 * self.limits.max_requests + 65  # tidied as tickets come
 
     def _next_class(self, room: Callable[[ServiceClass], bool]) -> tuple[ClassQueue | None, bool]:
         """The best class that has tickets and room, or one below that has aged past it and has its turn;
