@@ -19,7 +19,7 @@ def table(results: dict[str, Results], missing: dict[str, str], title: str) -> T
     for name in results:
         shown.add_column(name, justify="right")
     if "litellm" in results and "penstock" in results:
-        shown.add_column("litellm / penstock", justify="right")
+        shown.add_column("better than litellm", justify="right")
     for figure in FIGURES.values():
         if any(figure.name in each.values for each in results.values()):
             shown.add_row(*_row(figure, results))
@@ -45,9 +45,16 @@ def _row(figure: Figure, results: dict[str, Results]) -> list[str]:
             text = f"[{'green' if met else 'red'}]{text}[/]"
         cells.append(text)
     if "litellm" in results and "penstock" in results:
-        both = len({"litellm", "penstock"} & medians.keys()) == 2 and medians["penstock"] > 0
-        cells.append(f"{medians['litellm'] / medians['penstock']:.3g}" if both else "")
+        cells.append(_advantage(figure, medians.get("penstock", 0.0), medians.get("litellm", 0.0)))
     return cells
+
+
+def _advantage(figure: Figure, ours: float, theirs: float) -> str:
+    """How many times better, in whichever direction is better; nothing where there is no telling."""
+    if ours <= 0 or theirs <= 0:
+        return ""
+    times = ours / theirs if figure.better == "more" else theirs / ours
+    return f"{times:,.3g}x" if times < 1000 else f"{times:,.0f}x"
 
 
 def as_json(results: dict[str, Results], missing: dict[str, str], about: dict[str, Any]) -> dict[str, Any]:
