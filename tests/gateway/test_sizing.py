@@ -17,7 +17,7 @@ from penstock.gateway.sizing import cap_output, smaller, trimmed
 from tests.gateway.door import CHAT, TEXT, Door, behind, save_tiny_chat
 from tests.server import poll
 from tests.servers.http import in_a_thread
-from tests.servers.openai import OpenAIServer
+from tests.servers.gated import OpenAIServer
 
 # ---------------------------------------------------------------- caps, pure
 
