@@ -1,0 +1,109 @@
+"""The examples of how to extend Penstock, taken from the page and run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.config import BackendConfig, HealthConfig, ModelConfig
+from penstock.errors import InvalidRequestError
+from penstock.gateway.balance import Load, Policy, PolicyOptions, Query, Replica
+from penstock.gateway.balance.least_tokens import LeastTokens
+from penstock.gateway.balance.load import effective_weight
+from penstock.gateway.discovery.file import MAX_BYTES, read_addresses
+from penstock.gateway.discovery.source import Addresses, SourceError, poll
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.health import Health, unwatched_limits
+from penstock.gateway.upstream import Origin, UpstreamError
+from penstock.protocol import sse
+from penstock.protocol.shapes import UsageCount
+from tests.gateway.backends.asking import ask
+from tests.servers.http import LocalServer, Reply, Request
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+# What the examples leave to be imported.
+KNOWN: dict[str, Any] = {
+    each.__name__: each
+    for each in (
+        *(ModelConfig, BackendConfig, HealthConfig, InvalidRequestError, Exchange, Health, UsageCount),
+        *(unwatched_limits, Load, PolicyOptions, Query, Replica, Sequence, LeastTokens, effective_weight),
+        *(AsyncIterator, SourceError, Origin, UpstreamError, poll, read_addresses),
+    )
+} | {"time": time, "msgspec": msgspec, "sse": sse, "Addresses": Addresses, "MAX_BYTES": MAX_BYTES}
+
+
+def example(page: str, name: str) -> Any:
+    """The class of this name, as the page writes it."""
+    blocks = [block.split("```")[0] for block in (DOCS / page).read_text().split("```python\n")[1:]]
+    [block] = [block for block in blocks if block.startswith(f"class {name}:")]
+    namespace = dict(KNOWN)
+    exec(compile(block, page, "exec"), namespace)
+    return namespace[name]
+
+
+def echo() -> Any:
+    config = BackendConfig(name="e", kind="echo", url="http://nowhere", model="parrot")
+    return example("extending.md", "EchoBackend")(ModelConfig(name="mine"), config, HealthConfig())
+
+
+TOLD = {"messages": [{"role": "user", "content": "one two three"}]}
+
+
+async def test_the_backend_of_the_page_answers_whole() -> None:
+    got = await ask(echo(), TOLD)
+    assert got.json()["choices"][0]["message"]["content"] == "one two three"
+    assert got.json()["usage"]["completion_tokens"] == 3
+    assert (got.delivered.prompt, got.delivered.completion) == (3, 3)
+
+
+async def test_the_backend_of_the_page_streams_what_is_billed() -> None:
+    got = await ask(
+        echo(), {**TOLD, "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}}
+    )
+    assert got.text == "one two "
+    assert got.events[-1] == "[DONE]"
+    assert got.events[-2]["usage"]["completion_tokens"] == 2
+    assert (got.delivered.prompt, got.delivered.completion) == (2, 2)
+
+
+async def test_the_backend_of_the_page_refuses_what_it_cannot_answer() -> None:
+    with pytest.raises(InvalidRequestError, match="at least one message"):
+        await ask(echo(), {"messages": []})
+
+
+def test_the_policy_of_the_page_prefers_free_memory() -> None:
+    policy: Policy = example("balancing.md", "FreeMemory")(PolicyOptions(draw=lambda: 0.5))
+    full, free, mute = Replica("full"), Replica("free"), Replica("mute")
+    assert policy.choose(Query(10), [full, mute], 100.0) in (full, mute)
+    full.load, free.load = Load(1, 0, 0.9), Load(9, 0, 0.1)
+    assert policy.choose(Query(10), [full, free, mute], 100.0) is free
+    policy.placed(Query(10), free, 100.0)
+    policy.gone("free")
+
+
+async def test_the_source_of_the_page_follows_a_list_and_keeps_it_through_trouble() -> None:
+    content = b'["http://10.0.0.5:8000"]'
+
+    async def handle(request: Request) -> Reply:
+        return Reply(200, content)
+
+    async with LocalServer(handle) as server:
+        source = example("extending.md", "ListedSource")(server.url, 0.01)
+        found = aiter(source.watch())
+        assert await anext(found) == {"http://10.0.0.5:8000"}
+        content = b"<html>"
+        changed = asyncio.ensure_future(anext(found))
+        asked = len(server.requests)
+        while len(server.requests) < asked + 3:  # noqa: ASYNC110 (what is watched is a list)
+            await asyncio.sleep(0.01)
+        assert not changed.done()
+        content = b"http://10.0.0.6:8000\n"
+        assert await changed == {"http://10.0.0.6:8000"}
+        await found.aclose()
