@@ -45,9 +45,15 @@ class Client:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def post(
-        self, path: str, body: Any, headers: Mapping[str, str] | None = None, leave_after: int | None = None
+        self,
+        path: str,
+        body: Any,
+        headers: Mapping[str, str] | None = None,
+        leave_after: int | None = None,
+        abruptly: bool = False,
     ) -> Answer:
-        """One exchange. With `leave_after` it hangs up once a stream has brought so many texts."""
+        """One exchange. With `leave_after` it hangs up once a stream has brought so many texts, and reads
+        what was written by then; `abruptly` it reads nothing more."""
         data = json.dumps(body).encode()
         fields = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
@@ -58,7 +64,7 @@ class Client:
             reader, writer = await self._connection()
             try:
                 writer.write(head.encode() + data)
-                answer, reusable = await _read(reader, writer, leave_after)
+                answer, reusable = await _read(reader, writer, leave_after, abruptly)
             except BaseException:
                 writer.transport.abort()
                 raise
@@ -91,16 +97,24 @@ async def _closed(writer: asyncio.StreamWriter) -> None:
 
 
 async def _read(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, leave_after: int | None
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, leave_after: int | None, abruptly: bool
 ) -> tuple[Answer, bool]:
-    head = await reader.readuntil(b"\r\n\r\n")
+    left = leave_after == 0
+    if left:
+        writer.write_eof()
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        if not left:
+            raise
+        return Answer(0, {}, b"", left), False
     first, *lines = head.decode("latin-1").split("\r\n")[:-2]
     status = int(first.split(" ")[1])
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if "content-length" in headers:
         body = await reader.readexactly(int(headers["content-length"]))
-        return Answer(status, headers, body), headers.get("connection") != "close"
-    raw, left = b"", False
+        return Answer(status, headers, body, left), not left and headers.get("connection") != "close"
+    raw = b""
     while not raw.endswith(b"\r\n0\r\n\r\n"):
         part = await reader.read(1 << 16)
         if not part:
@@ -108,6 +122,9 @@ async def _read(
         raw += part
         if leave_after is not None and not left and raw.count(CONTENT) >= leave_after:
             left = True
+            if abruptly:
+                writer.transport.abort()
+                break
             writer.write_eof()
     return Answer(status, headers, _joined(raw), left), not left
 

@@ -1,116 +1,152 @@
-"""A server that speaks OpenAI's API, as a gateway sees one: chat, completions, embeddings, a health check.
+"""Replicas of an OpenAI-compatible server that generate what a prompt asks for, and fail as it asks.
 
-A chat is answered with the server's name, once for each token that may be generated; a token is a word. A
-prompt that says "wait" is answered when the gate opens, streamed ones after their first word.
+The last message is a plan in JSON: `tokens` to generate, and `faults`, one for each time that the request
+is sent to any of the replicas (they know it by `x-request-id`); it is answered once these are used up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
-from tests.servers.http import LocalServer, Reply, Request, answer
+from tests.servers.http import HangUp, LocalServer, Reply, Request, answer
 
-WORDS = 3  # tokens of an answer that is not limited
+Fault = Literal[
+    "silent", "500", "503", "429", "400", "nonsense", "half", "broken", "error_event", "odd_event"
+]
+
+# Those that leave a stream when it has begun; of an unstreamed answer there is nothing to be seen by then.
+MIDWAY = ("half", "broken", "error_event", "odd_event")
+WORD = "w "  # one token
 
 
-class OpenAIServer(LocalServer):
-    """Run it with `in_a_thread`. `bodies` are those of the requests it has got."""
+def prompt_tokens(messages: list[dict[str, str]]) -> int:
+    """A quarter of the JSON's bytes, which is also what is believed of servers that have not told yet."""
+    return max(1, len(json.dumps(messages)) // 4)
 
-    def __init__(self, name: str = "one", *, delay: float = 0.0) -> None:
-        super().__init__(self._handle)
-        self.name = name
-        self.delay = delay  # seconds that an answer takes
-        self.broken = False  # answers 500 to everything but its health check
-        self.running = 0
-        self.most = 0  # requests it had at one time
-        self._gate = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def __aenter__(self) -> OpenAIServer:
-        self._loop = asyncio.get_running_loop()
-        await super().__aenter__()
-        return self
+class Fleet:
+    """What the replicas of one model have in common."""
 
-    @property
-    def bodies(self) -> list[dict[str, Any]]:
-        return [request.json() for request in list(self.requests) if request.method == "POST"]
+    def __init__(
+        self, *, cached: bool = False, tokens_per_chunk: int = 1, tries: Counter[str] | None = None
+    ) -> None:
+        self.cached = cached  # a third of each prompt
+        self.tokens_per_chunk = tokens_per_chunk
+        self.tries = Counter() if tries is None else tries  # by the request's id; fleets may share it
+        self.sent: Counter[str] = Counter()  # tokens written in streams
 
-    def open(self) -> None:
-        """From any thread: let those who wait go."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._gate.set)
+    def replica(self) -> LocalServer:
+        return LocalServer(self._reply)
 
-    def close(self) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._gate.clear)
+    def usage(self, prompt: int, completion: int) -> dict[str, Any]:
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": prompt // 3 if self.cached else 0},
+        }
 
-    async def _handle(self, request: Request) -> Reply:
+    async def _reply(self, request: Request) -> Reply:
         if request.method == "GET":
-            return answer({"object": "list", "data": [{"id": "upstream", "object": "model"}]})
-        if self.broken:
-            return answer({"error": {"message": "It is broken.", "type": "server_error"}}, 500)
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            body = request.json()
-            if self.delay:
-                await asyncio.sleep(self.delay)
-            if request.path == "/v1/embeddings":
-                data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.5]}]
-                usage = {"prompt_tokens": 2, "total_tokens": 2}
-                return answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
-            chat = request.path == "/v1/chat/completions"
-            if body.get("stream"):
-                return Reply(
-                    200, headers={"content-type": "text/event-stream"}, stream=self._chunks(body, chat)
-                )
-            if "wait" in str(body.get("messages", body.get("prompt"))):
-                await self._gate.wait()
-            return answer(self._whole(body, chat))
-        finally:
-            self.running -= 1
+            return answer({"object": "list", "data": []})
+        body = request.json()
+        if request.path == "/v1/embeddings":
+            usage = {"prompt_tokens": body["input"].count(WORD), "total_tokens": body["input"].count(WORD)}
+            data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
+            return answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
+        plan = json.loads(body["messages"][-1]["content"])
+        id = request.headers["x-request-id"]
+        faults, turn = plan.get("faults", []), self.tries[id]
+        self.tries[id] += 1
+        fault: Fault | None = faults[turn] if turn < len(faults) else None
+        if fault is not None and fault.isdigit():
+            return answer({"error": {"message": f"as asked: {fault}", "type": "test"}}, int(fault))
+        if fault == "silent":
+            raise HangUp
+        if fault == "nonsense":
+            return Reply(200, b"<html>", {"content-type": "text/html"})
+        await asyncio.sleep(plan.get("pause", 0))
+        if body.get("stream"):
+            stream = self._stream(id, body, plan["tokens"], fault)
+            return Reply(200, headers={"content-type": "text/event-stream"}, stream=stream)
+        return self._whole(body, plan["tokens"], fault)
 
-    def _words(self, body: dict[str, Any]) -> list[str]:
-        limit = body.get("max_completion_tokens", body.get("max_tokens"))
-        return [f"{self.name} "] * min(WORDS if limit is None else limit, 100)
+    def _whole(self, body: Any, tokens: int, fault: Fault | None) -> Reply:
+        n = body.get("n", 1)
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": WORD * tokens},
+                "finish_reason": "stop",
+            }
+            for index in range(n)
+        ]
+        content = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": choices,
+            "usage": self.usage(prompt_tokens(body["messages"]), n * tokens),
+        }
+        if fault in MIDWAY:
+            whole = json.dumps(content).encode()
 
-    def _whole(self, body: dict[str, Any], chat: bool) -> dict[str, Any]:
-        words = self._words(body)
-        text = "".join(words)
-        said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        choices = [{"index": i, **said, "finish_reason": "stop"} for i in range(body.get("n", 1))]
-        usage = _usage(body, len(words) * len(choices))
-        kind = "chat.completion" if chat else "text_completion"
-        return {"id": "x", "object": kind, "model": body["model"], "choices": choices, "usage": usage}
+            async def cut() -> AsyncIterator[bytes]:
+                yield whole[: len(whole) // 2]
+                raise HangUp
 
-    async def _chunks(self, body: dict[str, Any], chat: bool) -> AsyncIterator[bytes]:
-        words = self._words(body)
-        kind = "chat.completion.chunk" if chat else "text_completion"
-        head = {"id": "x", "object": kind, "model": body["model"]}
-        for number, word in enumerate(words):
-            said = {"delta": {"content": word}} if chat else {"text": word}
-            yield _event(**head, choices=[{"index": 0, **said, "finish_reason": None}])
-            if number == 0 and "wait" in str(body.get("messages", body.get("prompt"))):
-                await self._gate.wait()
-        last = {"delta": {}} if chat else {"text": ""}
-        yield _event(**head, choices=[{"index": 0, **last, "finish_reason": "stop"}])
-        if body.get("stream_options", {}).get("include_usage"):
-            yield _event(**head, choices=[], usage=_usage(body, len(words)))
+            return Reply(200, headers={"content-type": "application/json"}, stream=cut())
+        return answer(content)
+
+    async def _stream(self, id: str, body: Any, tokens: int, fault: Fault | None) -> AsyncIterator[bytes]:
+        prompt = prompt_tokens(body["messages"])
+        running = body["stream_options"].get("continuous_usage_stats", False)
+        sent = 0
+
+        def chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+            content: dict[str, Any] = {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": body["model"],
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            }
+            if running:
+                content["usage"] = self.usage(prompt, sent)
+            return event(content)
+
+        yield chunk({"role": "assistant"})
+        while sent < tokens:
+            if fault in MIDWAY and sent >= tokens // 2:
+                yield _broken(fault)
+                if fault in ("half", "broken"):
+                    raise HangUp
+                return
+            more = min(self.tokens_per_chunk, tokens - sent)
+            sent += more
+            self.sent[id] += more
+            yield chunk({"content": WORD * more})
+            await asyncio.sleep(0.001)
+        yield chunk({}, "stop")
+        last = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+        yield event({**last, "choices": [], "usage": self.usage(prompt, tokens)})
         yield b"data: [DONE]\n\n"
 
 
-def _usage(body: dict[str, Any], completion: int) -> dict[str, Any]:
-    prompt = words_of(body)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+def event(content: Any) -> bytes:
+    return b"data: " + json.dumps(content, separators=(",", ":")).encode() + b"\n\n"
 
 
-def words_of(body: dict[str, Any]) -> int:
-    """What it counts as the tokens of a prompt."""
-    return len(str(body.get("messages", body.get("prompt", ""))).split())
-
-
-def _event(**fields: Any) -> bytes:
-    return f"data: {json.dumps(fields)}\n\n".encode()
+def _broken(fault: Fault) -> bytes:
+    if fault == "half":
+        return b'data: {"id":"chatcmpl-1","choices":[{"ind'
+    if fault == "error_event":
+        return event({"error": {"message": "as asked", "type": "test", "code": 500}})
+    if fault == "odd_event":
+        return b"data: this is not JSON\n\n"
+    return b": nothing more\n\n"

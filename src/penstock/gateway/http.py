@@ -41,6 +41,14 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        self._lose()
+
+    def eof_received(self) -> None:
+        """The connection is lost from here on: what is written after it is dropped, and must not be billed."""
+        super().eof_received()
+        self._lose()
+
+    def _lose(self) -> None:
         if self._when_lost is not None:
             self._when_lost()
 
