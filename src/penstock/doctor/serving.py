@@ -86,7 +86,7 @@ def _unknown(configuration: Configuration) -> Finding:
 def _front_door(settings: Settings) -> list[Finding]:
     try:
         from penstock.gateway.front import known_keys
-        from penstock.gateway.server import check_bind
+        from penstock.gateway.listening import check_bind
 
         check_bind(settings, known_keys(settings))
     except PenstockError as error:

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from penstock.config import BackendConfig, GatewayConfig, ModelConfig, Settings, models_of
-from penstock.errors import ConfigError
 from penstock.gateway.backends import Backend
 from penstock.gateway.backends.registry import SERVERS
+from penstock.gateway.changing import check_change, check_servers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry, Source, open_source
 from penstock.gateway.engine_plan import EnginePlan, KeptEngine
@@ -67,7 +67,7 @@ class Assembly:
     ) -> None:
         """Make all models of the configuration, with these engines, which have been started."""
         self._engines = list(engines)
-        self._check_servers(models_of(self._settings))
+        check_servers(self._settings)
         gateway = self._settings.gateway
         for model in models_of(self._settings):
             waiting = [plan.settings.max_waiting for plan, _ in self._engines if plan.model == model.name]
@@ -85,9 +85,8 @@ class Assembly:
         """
         gateway = settings.gateway
         wanted = {model.name: model for model in models_of(settings)}
-        self._check_engines(wanted)
+        check_change(self._settings, settings)
         known = {deployment.name: deployment for deployment in self.deployments}
-        self._check_servers(tuple(wanted.values()))
         for name, model in wanted.items():
             deployment = known.get(name)
             if deployment is None:
@@ -104,6 +103,7 @@ class Assembly:
         for name in [name for name in known if name not in wanted]:
             for row in self._rows.pop(name):
                 self._let_go(known[name], row)
+            known[name].dispatcher.tick()  # the last: who waits is told that nobody will answer
         self._settings = settings
         self.deployments = [known[name] for name in wanted]
         return gateway
@@ -185,31 +185,6 @@ class Assembly:
 
     def _has(self, model: str, config: BackendConfig) -> bool:
         return any(row.config == config for row in self._rows.get(model, ()))
-
-    def _check_servers(self, models: Sequence[ModelConfig]) -> None:
-        """Whatever cannot be built is found before anything is changed."""
-        for model in models:
-            for config in model.backends:
-                if config.kind != "engine":
-                    url = config.url or "http://127.0.0.1"  # of those that are yet to be found
-                    found = dataclasses.replace(config, url=url)
-                    SERVERS[config.kind](model, found, self._settings.gateway.health)
-
-    def _check_engines(self, wanted: Mapping[str, ModelConfig]) -> None:
-        """Engines are started with the server: a change to them takes a new start."""
-        before = {
-            name: [row.config for row in rows if row.config.kind == "engine"]
-            for name, rows in self._rows.items()
-        }
-        for name, model in wanted.items():
-            after = [config for config in model.backends if config.kind == "engine"]
-            if after != before.pop(name, []):
-                raise ConfigError(
-                    f"The engines of {name} cannot be changed while the server runs; restart it."
-                )
-        for name, engines in before.items():
-            if engines:
-                raise ConfigError(f"{name} has engines, which cannot be stopped while the server runs.")
 
     def _served(self, model: ModelConfig, tokenizers: Mapping[str, Tokenizer]) -> ServedModel | None:
         """How the model's engines read and write, if it has any."""

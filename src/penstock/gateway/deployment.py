@@ -52,17 +52,28 @@ class Deployment:
         self._share = share  # one of so many processes that serve it
         self._max_waiting = max_waiting  # as its engines' options say
         self.dispatcher = Dispatcher(FairQueue(self._limits(gateway)), self._policy(config, gateway), share)
-        self.configure(config, gateway)
+        self.retries = RetryBudget(gateway.retry.budget)
+        self._took(config, gateway)
 
     def configure(self, config: ModelConfig, gateway: GatewayConfig) -> None:
-        """From now on as `config` says; who waits or is being answered goes on."""
+        """From now on as `config` says; who waits or is being answered goes on.
+
+        What was learned of prefixes and earned of retries is kept while the rules for it are the same.
+        """
+        rules = (self.config.balance, self._slow_start)
+        if rules != (config.balance, gateway.health.slow_start):
+            self.dispatcher.policy = self._policy(config, gateway)
+        if gateway.retry.budget != self._retry_share:
+            self.retries = RetryBudget(gateway.retry.budget)
+        self.dispatcher.queue.limits = self._limits(gateway)
+        self._took(config, gateway)
+
+    def _took(self, config: ModelConfig, gateway: GatewayConfig) -> None:
         self.config = config
+        self._slow_start, self._retry_share = gateway.health.slow_start, gateway.retry.budget
         self.names = (config.name, *config.aliases)
         self.price = Price.of(config.price) if config.price != PriceConfig() else None
         self.longest_wait = gateway.queue.wait  # seconds
-        self.retries = RetryBudget(gateway.retry.budget)
-        self.dispatcher.queue.limits = self._limits(gateway)
-        self.dispatcher.policy = self._policy(config, gateway)
 
     def _limits(self, gateway: GatewayConfig) -> QueueLimits:
         queue = gateway.queue

@@ -20,7 +20,7 @@ from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.http import LimitedHTTPProtocol
-from penstock.gateway.listening import BACKLOG
+from penstock.gateway.listening import BACKLOG, check_bind
 from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, KeyTable, state_folder
 from penstock.gateway.store.database import FILE_NAME
@@ -57,8 +57,10 @@ class Front:
 
     async def reload(self, settings: Settings) -> None:
         """Serve what these settings say, or raise ConfigError and go on as before."""
+        check_bind(settings, self.gateway.keys)
         config = await self._assembly.apply(settings)
         self.gateway.configure(config, self._assembly.deployments)
+        self.gateway.keys.configure(settings.api_keys)
         self._settings = settings
 
     async def serve(
@@ -167,21 +169,26 @@ def reload_on_hangup(
 ) -> None:
     """Read the configuration again at SIGHUP. One that is wrong is refused, and the old one kept."""
     current = settings
+    one_at_a_time = asyncio.Lock()
 
     async def reload() -> None:
         nonlocal current
-        try:
-            fresh = await asyncio.to_thread(reread)
-            # The name of the one model of flat options does not change while it is served.
-            if not fresh.gateway.models and not fresh.served_model_names:
-                fresh = dataclasses.replace(fresh, served_model_names=settings.served_model_names)
-            await apply(fresh)
-        except PenstockError as error:
-            logger.error("The configuration was not changed: %s", error)
-            return
-        logger.info("Read the configuration again: %s.", changes(current.gateway, fresh.gateway))
-        if kept := needs_restart(settings, fresh):
-            logger.warning("These take a new start to change: %s.", ", ".join(kept))
-        current = fresh
+        async with one_at_a_time:
+            try:
+                fresh = await asyncio.to_thread(reread)
+                # The name of the one model of flat options does not change while it is served.
+                if not fresh.gateway.models and not fresh.served_model_names:
+                    fresh = dataclasses.replace(fresh, served_model_names=settings.served_model_names)
+                # What is bound or started stays as it is, for processes that are started later too.
+                kept = {name: getattr(settings, name) for name in needs_restart(settings, fresh)}
+                fresh = dataclasses.replace(fresh, **kept)
+                await apply(fresh)
+            except PenstockError as error:
+                logger.error("The configuration was not changed: %s", error)
+                return
+            logger.info("Read the configuration again: %s.", changes(current.gateway, fresh.gateway))
+            if kept:
+                logger.warning("These take a new start to change: %s.", ", ".join(kept))
+            current = fresh
 
     signals.on_hangup(reload)

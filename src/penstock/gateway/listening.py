@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from penstock.gateway.accounts import KeyRing
 
 BACKLOG = 2048  # connections that may wait to be accepted
 
@@ -49,6 +50,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_bind(settings: Settings, keys: KeyRing) -> None:
+    """Without API keys anybody who can reach the address may call: then only this machine should."""
+    if keys.locks_with(settings.api_keys) or settings.allow_public or is_loopback(settings.host):
+        return
+    raise ConfigError(
+        f"host {settings.host} can be reached from other machines, but there is no API key: make one with "
+        "'penstock keys create', set one with --api-key, or say --allow-public if everybody may call."
+    )
 
 
 def url_of(listener: socket.socket) -> str:

@@ -11,15 +11,13 @@ from pathlib import Path
 import uvloop
 
 from penstock.config import Settings
-from penstock.errors import ConfigError
-from penstock.gateway.accounts import KeyRing
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.banner import Banner
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.engine_plan import EnginePlan, load_tokenizers, managed, named, plan_engines
 from penstock.gateway.engines import socket_folder, start_engines
 from penstock.gateway.front import Front, Signals, open_keys, reload_on_hangup
-from penstock.gateway.listening import bound, is_loopback, listen, url_of
+from penstock.gateway.listening import bound, check_bind, listen, url_of
 from penstock.gateway.workers.supervisor import supervise
 from penstock.observe.metrics import Metrics
 
@@ -42,16 +40,6 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
             in_order = runner.run(serve(settings, plans, folder, listener, banner, reread))
     if not in_order:
         raise KeyboardInterrupt
-
-
-def check_bind(settings: Settings, keys: KeyRing) -> None:
-    """Without API keys anybody who can reach the address may call: then only this machine should."""
-    if keys.locked or settings.allow_public or is_loopback(settings.host):
-        return
-    raise ConfigError(
-        f"host {settings.host} can be reached from other machines, but there is no API key: make one with "
-        "'penstock keys create', set one with --api-key, or say --allow-public if everybody may call."
-    )
 
 
 async def _serve(

@@ -8,7 +8,7 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Final
@@ -67,10 +67,7 @@ class KeyRing:
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
-        keys = [key.encode() for key in plain]
-        # Each is of the default tenant, and has its prefixes to itself.
-        self._plain = [(_digest(key), Caller(DEFAULT_TENANT, "", _digest(key).hex())) for key in keys]
-        self._most_bytes = max([MOST_BYTES, *map(len, keys)])
+        self.configure(plain)
         self._table = table
         self._clock = clock
         self._wall = wall
@@ -81,11 +78,22 @@ class KeyRing:
         if table is not None:
             self._read(table)
 
+    def configure(self, plain: Iterable[str]) -> None:
+        """From now on these are the keys of the settings."""
+        keys = [key.encode() for key in plain]
+        # Each is of the default tenant, and has its prefixes to itself.
+        self._plain = [(_digest(key), Caller(DEFAULT_TENANT, "", _digest(key).hex())) for key in keys]
+        self._most_bytes = max([MOST_BYTES, *map(len, keys)])
+
     @property
     def locked(self) -> bool:
         """Whether callers need a key."""
+        return self.locks_with(self._plain)
+
+    def locks_with(self, plain: Collection[object]) -> bool:
+        """Whether they would, were these the keys of the settings."""
         self._look()
-        return bool(self._plain or self._stored)
+        return bool(plain or self._stored)
 
     def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Who calls, by `Authorization: Bearer` or `x-api-key`; or raise the 401 of all who may not."""

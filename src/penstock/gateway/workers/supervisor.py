@@ -18,10 +18,11 @@ import msgspec
 from penstock.config import Settings
 from penstock.errors import ConfigError, EngineUnavailableError
 from penstock.gateway.banner import Banner
+from penstock.gateway.changing import check_change
 from penstock.gateway.engine_plan import EnginePlan, managed
 from penstock.gateway.engines import RestartPolicy, Restarts, start_engines
 from penstock.gateway.front import Signals, open_keys, reload_on_hangup
-from penstock.gateway.listening import listen, url_of
+from penstock.gateway.listening import check_bind, listen, url_of
 from penstock.gateway.workers.messages import Begin, Failed, FromWorker, Reload, from_worker, line
 
 logger = logging.getLogger("penstock.workers")
@@ -54,9 +55,16 @@ async def supervise(
     crew = [Worker(number, settings, folder, listener) for number in range(settings.workers)]
     try:
         await asyncio.gather(*(worker.start() for worker in crew))
-        banner.ready_together(url_of(listener), settings, locked=open_keys(settings).locked)
+        keys, current = open_keys(settings), settings
+        banner.ready_together(url_of(listener), settings, locked=keys.locked)
 
         async def apply(fresh: Settings) -> None:
+            nonlocal current
+            # Here first: what one process refused and another took, or a later one was started with,
+            # would part them.
+            check_bind(fresh, keys)
+            check_change(current, fresh)
+            current = fresh
             for worker in crew:
                 worker.reload(fresh)
 
