@@ -72,6 +72,11 @@ class LocalServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def refuse(self) -> None:
+        """Take no further connections, as if the process had ended."""
+        assert self._server is not None
+        self._server.close()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

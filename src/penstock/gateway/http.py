@@ -44,7 +44,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         self._lose()
 
     def eof_received(self) -> None:
-        """The connection is lost from here on: what is written after it is dropped, and must not be billed."""
+        """From here on it is lost: what is written now is dropped, and must not be billed."""
         super().eof_received()
         self._lose()
 

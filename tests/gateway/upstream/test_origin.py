@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.gateway.upstream import Origin, Timeouts, UpstreamError, header_lines
+from penstock.gateway.upstream.origin import STALE_SECONDS
 from tests.gateway.upstream.raw import Peer, RawServer, always, chunked, once, plain
 
 LIMIT = 1 << 20
@@ -190,9 +191,27 @@ async def test_a_request_that_meets_a_closing_connection_is_sent_once_more_on_a_
     async with RawServer(handler) as server:
         origin = Origin(server.url)
         assert await get(origin, b"/1") == b"x"
+        await asyncio.sleep(STALE_SECONDS)
         assert await get(origin, b"/2") == b"x"
         origin.close()
     assert [asked.line.split()[1] for asked in server.requests] == ["/1", "/2", "/2"]
+
+
+async def test_a_request_that_ends_a_connection_in_use_is_not_sent_there_again() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.asked()
+        await peer.send(plain(b"x"))
+        await peer.asked()
+        peer.reset()
+
+    async with RawServer(handler) as server:
+        origin = Origin(server.url)
+        await get(origin)
+        with pytest.raises(UpstreamError) as caught:
+            await get(origin)
+        assert caught.value.kind == "reset"
+        origin.close()
+    assert len(server.requests) == 2
 
 
 async def test_a_connection_closed_while_idle_is_not_used_again() -> None:

@@ -99,7 +99,8 @@ def failed(status: int, said: Words, names: dict[str, str], retry_after: bytes =
 def unusable(error: UpstreamError) -> BackendError:
     """What to raise for an answer that did not come, or not whole."""
     status = 504 if error.kind == "timeout" else 503 if error.kind in ("refused", "unresolved") else 502
-    return BackendError(f"The server behind this model gave no usable answer. {error}", status=status)
+    message = f"The server behind this model gave no usable answer. {error}"
+    return BackendError(message, status=status, died=error.lost)
 
 
 def garbage(what: str) -> BackendError:

@@ -28,3 +28,5 @@ class UpstreamError(PenstockError):
         super().__init__(message)
         self.kind: FaultKind = kind
         self.detail = detail
+        # The server had the request, and went away with it: perhaps because of it.
+        self.lost = kind in ("reset", "closed_early")

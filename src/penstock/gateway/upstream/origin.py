@@ -17,6 +17,9 @@ from penstock.gateway.upstream.response import Response
 
 # Below the five seconds after which uvicorn and llama.cpp close an idle connection.
 KEEP_ALIVE_SECONDS: Final = 4.0
+# A server closes connections that nobody has used for a while. One that resets a connection it has just
+# answered on fails with the request itself, and whether to send that again is not for us to say.
+STALE_SECONDS: Final = 0.5
 _SWEEP_SECONDS: Final = 0.25
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -66,19 +69,27 @@ class Origin:
     ) -> Response:
         """Send a request and wait for the head of its answer. `headers` are what `header_lines` makes.
 
-        Raises UpstreamError. A server may close a kept connection just as it is used again; as long as
-        nothing of an answer has come, the request is sent once more on a new one.
+        Raises UpstreamError. A server may close a connection that was idle just as it is used again; as
+        long as nothing of an answer has come, the request is sent once more on a new one.
         """
         data = self._encode(method, path, headers, body)
         limits = timeout or self._timeouts
         connection = self._take()
-        if connection is not None:
-            try:
-                return await self._ask(connection, data, limits)
-            except UpstreamError as error:
-                if error.kind != "reset":  # something of an answer came, or we gave up ourselves
-                    raise
-        return await self._ask(await self._connect(limits), data, limits)
+        if connection is None:
+            return await self._ask(await self._connect(limits), data, limits)
+        idle = connection.loop.time() - connection.idle_since
+        try:
+            return await self._ask(connection, data, limits)
+        except UpstreamError as error:
+            # Otherwise something of an answer came, or we gave up ourselves.
+            if error.kind != "reset" or idle < STALE_SECONDS:
+                raise
+        try:
+            fresh = await self._connect(limits)
+        except UpstreamError as error:
+            error.lost = True
+            raise
+        return await self._ask(fresh, data, limits)
 
     @property
     def connections(self) -> int:
