@@ -36,7 +36,7 @@ def test_money_is_written_without_exponents(dollars: float, text: bytes) -> None
     "body",
     [
         b'{"id":1,"usage":{"prompt_tokens":1}}',
-        b'{ "usage" : { "prompt_tokens" : 1 } , "choices": [ {"text": "\\"usage\\":{\\"prompt_tokens\\":1}"} ] }',
+        b'{ "usage" : { "prompt_tokens" : 1 } , "text": "\\"usage\\":{\\"prompt_tokens\\":1}" }',
         b'{"usage":{},"x":"\xc3\xa9"}',
         b'{"usage":{"a":{"b":{}}}, "x":{"usage":{"a":1}}}',
     ],

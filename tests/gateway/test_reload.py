@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from penstock.config import GatewayConfig, ModelConfig
 from penstock.gateway.deployment import Deployment
 from tests.gateway.door import CHAT, Door, bearer, behind, chat, save_tiny_chat
 from tests.server import Reply, poll
-from tests.servers.http import in_a_thread
 from tests.servers.gated import OpenAIServer
+from tests.servers.http import in_a_thread
 
 TAKEN, REFUSED = "Read the configuration again", "The configuration was not changed"
 
@@ -131,7 +130,7 @@ BAD = {
     "an unknown key": "modles: {}",
     "a limit below zero": "models: {chat: {backends: [{vllm: 'http://127.0.0.1:1'}]}}\n"
     "tenants: {a: {requests_per_minute: -1}}",
-    "a price that is no number": "models: {chat: {backends: [{vllm: 'http://127.0.0.1:1'}], price: {input: .nan}}}",
+    "a price that is no number": "models: {chat: {backends: [{vllm: 'http://x'}], price: {input: .nan}}}",
     "a budget without end": "models: {chat: {backends: [{vllm: 'http://127.0.0.1:1'}]}}\n"
     "tenants: {a: {monthly_budget: .inf}}",
     "nobody who answers": "models: {chat: {backends: []}}",

@@ -16,8 +16,8 @@ from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.sizing import cap_output, smaller, trimmed
 from tests.gateway.door import CHAT, TEXT, Door, behind, save_tiny_chat
 from tests.server import poll
-from tests.servers.http import in_a_thread
 from tests.servers.gated import OpenAIServer
+from tests.servers.http import in_a_thread
 
 # ---------------------------------------------------------------- caps, pure
 

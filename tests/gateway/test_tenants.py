@@ -13,8 +13,8 @@ import pytest
 
 from tests.gateway.door import CHAT, HI, TEXT, Door, bearer, behind, chat, id_of
 from tests.server import Reply, Server, poll
-from tests.servers.http import in_a_thread
 from tests.servers.gated import OpenAIServer
+from tests.servers.http import in_a_thread
 
 PRICE = {"input": 1, "output": 2}  # USD per 1M tokens
 # The prompt HI has 5 tokens for the server behind the door, and an answer 3 unless it is asked for more.
