@@ -7,7 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
+from penstock.config import examine
+from penstock.config.checks import warnings_of
+from penstock.config.litellm import convert
+from penstock.gateway.backends.presets import PATHS, PRESETS
+from penstock.gateway.backends.registry import SERVERS
 from penstock.protocol import fields
 from penstock.protocol.chat import ChatCompletionRequest
 from penstock.protocol.completion import CompletionRequest
@@ -18,6 +24,8 @@ from penstock.protocol.score import SCORE, ScoreRequest
 
 ROOT = Path(__file__).parents[1]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+GATEWAY = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 
 
 def section(title: str) -> str:
@@ -62,10 +70,55 @@ def test_every_field_of_embeddings_rerank_and_score_is_documented(
         assert f"`{known.name}`" in (ignored if isinstance(known, fields.Ignored) else refused), known.name
 
 
-@pytest.mark.parametrize(
-    "document", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))], ids=lambda path: path.name
-)
+def anchors(document: Path) -> set[str]:
+    """What can be linked to, as GitHub makes it from headings."""
+    titles = re.findall(r"(?m)^#+ (.*)$", document.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", document.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (document.parent / target).exists(), target
+            other = document.parent / target if target else document
+            assert other.exists(), target
+            assert not anchor or anchor in anchors(other), f"{target}#{anchor}"
+
+
+def configurations() -> list[tuple[str, str]]:
+    return [
+        (document.name, block.split("\n```")[0] + "\n")
+        for document in DOCUMENTS
+        for block in document.read_text(encoding="utf-8").split("\n```yaml\n")[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [pytest.param(*each, id=f"{each[0]}-{n}") for n, each in enumerate(configurations())],
+)
+def test_every_configuration_that_a_document_shows_can_be_served(
+    document: str, text: str, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(text)
+    if "model_list" in content:
+        text = convert(content, "config.yaml").text
+    elif "backends" in content:  # of some model
+        text = "models:\n  chat:\n" + "".join(f"    {line}\n" for line in text.splitlines())
+    file = tmp_path / "penstock.yaml"
+    file.write_text(text, encoding="utf-8")
+    examined = examine(config=file, environ=dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "x"))
+    assert examined.problems == ()
+    assert examined.settings is not None
+    assert list(warnings_of(examined.settings)) == []
+
+
+def test_the_table_of_backends_says_what_is_known_of_each_kind() -> None:
+    rows = {row.split("`")[1]: row for row in GATEWAY.splitlines() if row.startswith("| `")}
+    assert {"engine", *SERVERS} <= set(rows)
+    for kind, preset in PRESETS.items():
+        _, _, endpoints, health, load, capacity, *_ = (cell.strip() for cell in rows[kind].split("|"))
+        assert endpoints.startswith("all") == (len(preset.operations) >= len(PATHS) - 1), kind
+        assert health == ("not probed" if preset.health is None else f"`{preset.health.decode()}`"), kind
+        assert re.findall("`(/.*?)`", load) == [path.decode() for path, _ in preset.load], kind
+        assert capacity == f"{preset.capacity:,}", kind
