@@ -57,7 +57,7 @@ def simulate(
     limits: QueueLimits | None = None,
     seed: int = 1,
     counted_from: float = 0.0,
-    room: Callable[[int, ServiceClass], bool] = lambda free, _: free > 0,
+    room: Callable[[int, ServiceClass, str], bool] = lambda free, *_: free > 0,
 ) -> Outcome:
     """Run the sources against one queue and SLOTS slots; `room` says which class may use the free ones."""
     rng, ids, outcome = random.Random(seed), count(), Outcome()
@@ -193,7 +193,7 @@ def test_without_ageing_it_would_starve() -> None:
 
 
 def test_slots_kept_for_the_best_class_spare_it_any_wait() -> None:
-    def room(free: int, name: ServiceClass) -> bool:
+    def room(free: int, name: ServiceClass, tenant: str) -> bool:
         return free > (0 if name == "interactive" else 2)
 
     sources = [Source("chat", rate=1.0, service_class="interactive"), Source("night", 40.0, "batch")]

@@ -113,12 +113,14 @@ class World:
 
     def take(self) -> None:
         open_classes = {name for name in CLASSES if self.rng.random() < self.eagerness}
-        ticket = self.queue.take(self.now, open_classes.__contains__)
+        barred = {tenant for tenant in self.tenants if self.rng.random() < 0.2}
+        ticket = self.queue.take(self.now, lambda name, tenant: name in open_classes and tenant not in barred)
         if ticket is None:
-            counts = self.queue.counts
-            assert not any(counts[name] for name in open_classes), "there was room and nobody went"
+            waiting = {tenant for name in open_classes for tenant in self.queue._classes[name].active}
+            assert waiting <= barred, "there was room and nobody went"
             return
         assert ticket.service_class in open_classes, "its class had no room"
+        assert ticket.tenant not in barred, "its tenant had no room"
         assert ticket.deadline is None or ticket.deadline > self.now, "it had expired"
         line = [
             each

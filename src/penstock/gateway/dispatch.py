@@ -14,7 +14,7 @@ from typing import Final, Literal
 from penstock.gateway.backends import Backend, BackendError
 from penstock.gateway.balance import Policy, Query, Replica
 from penstock.gateway.exchange import Exchange
-from penstock.gateway.queue import LEVELS, FairQueue, QueueRefusal, ServiceClass, Ticket
+from penstock.gateway.queue import LEVELS, FairQueue, Places, QueueRefusal, ServiceClass, Ticket
 from penstock.gateway.queue.ticket import Reason
 
 # Of a server that works through its requests as they came, batch work may take only so much: what it
@@ -45,8 +45,13 @@ class Member:
         self.healthy = healthy
         return healthy
 
+    @property
+    def capacity(self) -> float:
+        """Choices it should have from this process at once."""
+        return max(1.0, self.backend.capacity / self.share)
+
     def has_room(self, service_class: ServiceClass) -> bool:
-        places, capacity = self.places, max(1.0, self.backend.capacity / self.share)
+        places, capacity = self.places, self.capacity
         if self.backend.prioritizes:  # urgent work overtakes what is there
             level = LEVELS[service_class]
             return sum(taken for name, taken in places.items() if LEVELS[name] <= level) < capacity
@@ -91,6 +96,7 @@ class Dispatcher:
         self._share = share  # this is one of so many processes that fill the same replicas
         self.members: dict[str, Member] = {}
         self._waiting: dict[int, Waiting] = {}
+        self._places = Places()
 
     # ------------------------------------------------------------ replicas
 
@@ -115,6 +121,7 @@ class Dispatcher:
         self._check_somebody(waiting, now)
         for shed in self.queue.offer(waiting.ticket, now):
             self._refuse(shed, "Others with a better claim took its place in the full queue.", 429)
+        self._places.asked(waiting.ticket.service_class, waiting.ticket.tenant, now)
         waiting.place = asyncio.get_running_loop().create_future()
         self._waiting[waiting.ticket.id] = waiting
         self._pump(now)
@@ -149,7 +156,9 @@ class Dispatcher:
         replica = member.replica
         replica.requests -= 1
         replica.tokens -= waiting.ticket.tokens
-        member.places[waiting.ticket.service_class] -= waiting.choices
+        ticket = waiting.ticket
+        member.places[ticket.service_class] -= waiting.choices
+        self._places.given_back(ticket.service_class, ticket.tenant, waiting.choices)
         member.running.discard(waiting.exchange)
         if member.when_idle is not None and not member.running:
             member.when_idle()
@@ -205,14 +214,19 @@ class Dispatcher:
         if not healthy:
             return
 
-        def room(service_class: ServiceClass) -> bool:
-            return any(member.has_room(service_class) for member in healthy)
+        places = sum(member.capacity for member in healthy)
+
+        def room(service_class: ServiceClass, tenant: str) -> bool:
+            return any(member.has_room(service_class) for member in healthy) and self._places.may_take(
+                service_class, tenant, places
+            )
 
         while (ticket := self.queue.take(now, room)) is not None:
             waiting = self._waiting.pop(ticket.id)
             assert waiting.place is not None, "only who waits for a place is in the queue"
             fitting = [member for member in healthy if waiting.fits(member.backend)]
             if not fitting:
+                self.queue.served(ticket, 0, now)
                 self._fail(waiting, BackendError("No replica of this model can answer now.", status=503))
                 continue
             free = [member for member in fitting if member.has_room(ticket.service_class)]
@@ -231,7 +245,9 @@ class Dispatcher:
         [member] = [member for member in members if member.replica is chosen]
         chosen.requests += 1
         chosen.tokens += waiting.ticket.tokens
-        member.places[waiting.ticket.service_class] += waiting.choices
+        ticket = waiting.ticket
+        member.places[ticket.service_class] += waiting.choices
+        self._places.taken(ticket.service_class, ticket.tenant, waiting.choices)
         member.running.add(waiting.exchange)
         return member
 

@@ -37,9 +37,9 @@ def saturate(queue: FairQueue, *, tokens: int, seconds: float, start: float = 0.
     for each in requests:
         queue.offer(each, start)
     for i in range(5):
-        assert queue.take(start + i * seconds, lambda _: False) is None
-        assert queue.take(start + (i + 1) * seconds, lambda _: True) is not None
-    queue.take(start + 5 * seconds, lambda _: False)
+        assert queue.take(start + i * seconds, lambda *_: False) is None
+        assert queue.take(start + (i + 1) * seconds, lambda *_: True) is not None
+    queue.take(start + 5 * seconds, lambda *_: False)
     return start + 5 * seconds
 
 
@@ -182,7 +182,7 @@ def test_in_a_queue_that_is_empty_again_nobody_waits() -> None:
     queue = FairQueue(QueueLimits())
     now = saturate(queue, tokens=100, seconds=1.0)
     for _ in range(len(queue)):
-        queue.take(now, lambda _: True)
+        queue.take(now, lambda *_: True)
     for _ in range(50):
         queue.offer(ticket("measured", at=now), now)
     assert queue.wait(ticket("measured")) == 0
@@ -193,7 +193,7 @@ def test_nobody_is_refused_for_a_wait_that_nobody_has_measured() -> None:
     queue = FairQueue(QueueLimits())
     for _ in range(500):
         queue.offer(ticket(), 0.0)
-    queue.take(0.0, lambda _: False)
+    queue.take(0.0, lambda *_: False)
     assert queue.wait(ticket()) is None
     assert queue.offer(ticket(deadline=0.1), 0.0) == []
 
@@ -202,8 +202,8 @@ def test_what_passes_straight_through_is_no_measure_of_capacity() -> None:
     queue = FairQueue(QueueLimits())
     for i in range(1000):
         queue.offer(ticket(tokens=10_000), i * 0.001)
-        assert queue.take(i * 0.001, lambda _: True)
-        assert queue.take(i * 0.001, lambda _: False) is None
+        assert queue.take(i * 0.001, lambda *_: True)
+        assert queue.take(i * 0.001, lambda *_: False) is None
     now = saturate(queue, tokens=100, seconds=1.0, start=10.0)
     for _ in range(9):
         queue.offer(ticket("measured", at=now), now)
@@ -213,7 +213,7 @@ def test_what_passes_straight_through_is_no_measure_of_capacity() -> None:
 def test_a_queue_that_has_come_to_a_stop_is_expected_to_take_ever_longer() -> None:
     queue = FairQueue(QueueLimits())
     now = saturate(queue, tokens=100, seconds=1.0)
-    queue.take(now + 60, lambda _: False)
+    queue.take(now + 60, lambda *_: False)
     wait = queue.wait(ticket("measured"))
     assert wait is not None
     assert wait > 30
@@ -236,7 +236,7 @@ def test_expired_tickets_come_out_once() -> None:
 def test_an_expired_ticket_is_not_taken_but_left_for_expire() -> None:
     queue = FairQueue(QueueLimits())
     queue.offer(late := ticket(deadline=10.0), 0.0)
-    assert queue.take(10.0, lambda _: True) is None
+    assert queue.take(10.0, lambda *_: True) is None
     assert queue.next_event(10.0) == 10.0
     assert queue.expire(10.0) == [late]
     assert queue.next_event(10.0) is None
@@ -245,7 +245,7 @@ def test_an_expired_ticket_is_not_taken_but_left_for_expire() -> None:
 def test_a_client_that_leaves_after_its_deadline_is_not_reported_expired() -> None:
     queue = FairQueue(QueueLimits())
     queue.offer(late := ticket(deadline=10.0), 0.0)
-    queue.take(10.0, lambda _: True)
+    queue.take(10.0, lambda *_: True)
     queue.withdraw(late)
     assert queue.expire(11.0) == []
 
@@ -253,7 +253,7 @@ def test_a_client_that_leaves_after_its_deadline_is_not_reported_expired() -> No
 def test_a_taken_tickets_deadline_is_of_no_concern_any_more() -> None:
     queue = FairQueue(QueueLimits())
     queue.offer(ticket(deadline=10.0), 0.0)
-    assert queue.take(1.0, lambda _: True)
+    assert queue.take(1.0, lambda *_: True)
     assert queue.next_event(1.0) is None
     assert queue.expire(100.0) == []
 
@@ -261,7 +261,7 @@ def test_a_taken_tickets_deadline_is_of_no_concern_any_more() -> None:
 def test_a_ticket_that_comes_back_with_more_time_has_it() -> None:
     queue = FairQueue(QueueLimits())
     queue.offer(again := ticket(deadline=10.0), 0.0)
-    assert queue.take(1.0, lambda _: True) is again
+    assert queue.take(1.0, lambda *_: True) is again
     again.deadline = 20.0
     queue.offer(again, 2.0)
     assert queue.next_event(2.0) == 20.0
@@ -273,5 +273,5 @@ def test_deadlines_of_tickets_that_have_gone_do_not_pile_up() -> None:
     queue = FairQueue(QueueLimits())
     for i in range(10_000):
         queue.offer(ticket(deadline=1e6), float(i))
-        queue.take(float(i), lambda _: True)
+        queue.take(float(i), lambda *_: True)
     queue.check()

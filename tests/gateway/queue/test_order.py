@@ -29,7 +29,7 @@ def queue_of(*tickets: Ticket, **limits: float) -> FairQueue:
     return queue
 
 
-def anywhere(_: ServiceClass) -> bool:
+def anywhere(_: ServiceClass, tenant: str) -> bool:
     return True
 
 
@@ -165,14 +165,14 @@ def test_a_ticket_that_comes_back_goes_to_the_front_of_its_tenant() -> None:
 def test_a_class_without_room_is_passed_over_and_loses_nothing() -> None:
     interactive, batch = ticket("a", "interactive"), ticket("a", "batch")
     queue = queue_of(interactive, batch)
-    assert queue.take(0.0, lambda service_class: service_class == "batch") is batch
-    assert queue.take(0.0, lambda service_class: service_class == "batch") is None
+    assert queue.take(0.0, lambda service_class, tenant: service_class == "batch") is batch
+    assert queue.take(0.0, lambda service_class, tenant: service_class == "batch") is None
     assert queue.take(0.0, anywhere) is interactive
 
 
 def test_room_that_is_kept_for_a_better_class_is_not_given_away() -> None:
     queue = queue_of(ticket("a", "batch"), ticket("a", "standard"))
-    assert queue.take(0.0, lambda service_class: service_class == "interactive") is None
+    assert queue.take(0.0, lambda service_class, tenant: service_class == "interactive") is None
     assert len(queue) == 2
 
 

@@ -5,16 +5,19 @@ socket: every call is given `now`, in monotonic seconds.
 """
 
 from penstock.gateway.queue.fair import FairQueue
+from penstock.gateway.queue.places import Places
 from penstock.gateway.queue.service import CLASS_HEADER, TIERS, choose_class, tier_of
-from penstock.gateway.queue.ticket import LEVELS, QueueLimits, QueueRefusal, ServiceClass, Ticket
+from penstock.gateway.queue.ticket import LEVELS, QueueLimits, QueueRefusal, Room, ServiceClass, Ticket
 
 __all__ = [
     "CLASS_HEADER",
     "LEVELS",
     "TIERS",
     "FairQueue",
+    "Places",
     "QueueLimits",
     "QueueRefusal",
+    "Room",
     "ServiceClass",
     "Ticket",
     "choose_class",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
 
 from penstock.gateway.queue.displace import victims
 from penstock.gateway.queue.flow import ClassQueue
 from penstock.gateway.queue.rate import DrainRate
-from penstock.gateway.queue.ticket import LEVELS, QueueLimits, QueueRefusal, ServiceClass, Ticket
+from penstock.gateway.queue.ticket import LEVELS, QueueLimits, QueueRefusal, Room, ServiceClass, Ticket
 
 # Seconds that a refused client is told to wait: at least, and at most.
 MIN_RETRY, MAX_RETRY = 1.0, 300.0
@@ -21,7 +20,7 @@ class FairQueue:
 
     def __init__(self, limits: QueueLimits) -> None:
         self.limits = limits
-        self._classes: dict[ServiceClass, ClassQueue] = {name: ClassQueue() for name in LEVELS}
+        self._classes: dict[ServiceClass, ClassQueue] = {name: ClassQueue(name) for name in LEVELS}
         self._rate = DrainRate()
         self._requests = 0
         self._debt = 0.0  # tokens owed to better classes since the last turn of an aged one
@@ -60,8 +59,8 @@ class FairQueue:
             self._tidy()
         return displaced
 
-    def take(self, now: float, room: Callable[[ServiceClass], bool]) -> Ticket | None:
-        """The next in order whose class has room. A class without room is passed over, and loses nothing
+    def take(self, now: float, room: Room) -> Ticket | None:
+        """The next in order who has room. A class or tenant without room is passed over, and loses nothing
         by it: it is the first again as soon as it has room."""
         self._rate.advance(now)
         self._find_overdue(now)
@@ -69,7 +68,7 @@ class FairQueue:
         if queue is None:
             self._rate.saturated = self._requests > 0
             return None
-        ticket = queue.pop()
+        ticket = queue.pop(room)
         if aged:
             self._debt = ticket.cost * (1 / self.limits.aged_share - 1)
         else:
@@ -129,7 +128,7 @@ class FairQueue:
         assert self.tokens <= self.limits.max_tokens or self._requests == 1
         assert len(self._deadlines) <= 2 * self.limits.max_requests + 65  # tidied as tickets come
 
-    def _next_class(self, room: Callable[[ServiceClass], bool]) -> tuple[ClassQueue | None, bool]:
+    def _next_class(self, room: Room) -> tuple[ClassQueue | None, bool]:
         """The best class that has tickets and room, or one below that has aged past it and has its turn;
         and whether it is such a one.
 
@@ -139,7 +138,7 @@ class FairQueue:
         first: ClassQueue | None = None
         lowest = math.inf
         for name, queue in self._classes.items():
-            if queue.tickets and room(name):
+            if queue.tickets and queue.first(room) is not None:
                 if best is None:
                     best = queue
                 rank = queue.oldest.arrived + LEVELS[name] * self.limits.ageing_seconds

@@ -11,7 +11,7 @@ import heapq
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from penstock.gateway.queue.ticket import Ticket
+from penstock.gateway.queue.ticket import Room, ServiceClass, Ticket
 
 LEARNING = 0.9  # how much of what was known of a tenant's estimates one more request leaves
 IDLE_FLOWS = 256  # tenants without tickets that are kept before the first is forgotten
@@ -40,9 +40,11 @@ class Flow:
 
 class ClassQueue:
     """Invariants: `active` holds exactly the flows with tickets, each with one valid entry in the heap;
-    sums are those of the tickets. Every operation is O(log tenants), `ahead` is O(tenants)."""
+    sums are those of the tickets. Every operation is O(log tenants); `ahead`, and `first` where the first
+    has no room, are O(tenants)."""
 
-    def __init__(self) -> None:
+    def __init__(self, service_class: ServiceClass) -> None:
+        self._service_class: ServiceClass = service_class
         self.tickets: OrderedDict[int, Ticket] = OrderedDict()  # by id, the oldest first
         self.active: dict[str, Flow] = {}
         self.tokens = 0
@@ -97,9 +99,19 @@ class ClassQueue:
             self._virtual = self._latest  # nobody waits, so nobody owes anybody a turn: all begin even
         return True
 
-    def pop(self) -> Ticket:
-        """The next in order; its tenant is charged with what it is expected to take."""
+    def first(self, room: Room) -> Flow | None:
+        """The tenant whose turn it is, of those who have room; None if nobody has."""
         flow = self._first()
+        if room(self._service_class, flow.tenant):
+            return flow
+        others = sorted(self.active.values(), key=lambda other: (other.start, other.entry))
+        return next((other for other in others if room(self._service_class, other.tenant)), None)
+
+    def pop(self, room: Room) -> Ticket:
+        """The next in order of those who have room, of whom there is one; its tenant is charged with what it
+        is expected to take."""
+        flow = self.first(room)
+        assert flow is not None, "nobody who waits has room"
         ticket = next(iter(flow.tickets.values()))
         self._virtual = max(self._virtual, flow.start)
         flow.start += ticket.cost / flow.weight

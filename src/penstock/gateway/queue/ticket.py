@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,10 @@ class QueueLimits:
             raise ValueError(f"ageing_seconds must be a number above 0, got {self.ageing_seconds}.")
         if not 0 < self.aged_share <= 1:
             raise ValueError(f"aged_share must be above 0 and at most 1, got {self.aged_share}.")
+
+
+# Whether a request of this class and tenant could be placed now.
+Room = Callable[[ServiceClass, str], bool]
 
 
 class QueueRefusal(PenstockError):  # noqa: N818 - a decision, not a fault
