@@ -166,10 +166,14 @@ class Exchange:
 
     async def fail_stream(self, error: BaseException) -> None:
         """The status line said 200 long ago: the error must be an event of the stream, and its last."""
-        if self.asked[0].asks == "createMessage":
-            await self.call.end_stream(anthropic_error_event(failure(error), self.call.id))
+        asked = self.asked[0].asks
+        if asked == "createMessage":
+            event = anthropic_error_event(failure(error), self.call.id)
+        elif asked == "createResponse":  # events have names there, and no mark ends them
+            event = b"event: error\n" + sse.error_event(error)
         else:
-            await self.call.end_stream(sse.error_event(error) + sse.DONE)
+            event = sse.error_event(error) + sse.DONE
+        await self.call.end_stream(event)
 
     def billed(self) -> UsageCount:
         """What the tenant pays: the prompt once something came of it, and the tokens that went out."""

@@ -56,6 +56,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         """Call `act` when the client hangs up; a task that waits for it would cost more than the answer."""
         if self.transport.is_closing():
             self.loop.call_soon(act)
+        self.flow.resume_reading()  # a long body stops it, and then nobody would see the end
         self._when_lost = act
         return self._forget_when_lost
 

@@ -27,7 +27,7 @@ from penstock.protocol.shapes import UsageCount
 
 logger = logging.getLogger("penstock.gateway")
 
-TICK_SECONDS: Final = 0.05
+TICK_SECONDS: Final = 0.1
 
 
 class Gateway:
