@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-CONTENT = b'"content":"'  # in the chunks of a chat that have text; its quotes would be escaped within one
+CONTENT = (b'"content":"', b'"text":"')  # in chunks that have text; its own quotes would be escaped
 SECONDS = 120.0
 
 
@@ -120,7 +120,7 @@ async def _read(
         if not part:
             break
         raw += part
-        if leave_after is not None and not left and raw.count(CONTENT) >= leave_after:
+        if leave_after is not None and not left and sum(map(raw.count, CONTENT)) >= leave_after:
             left = True
             if abruptly:
                 writer.transport.abort()

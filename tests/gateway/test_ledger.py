@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ import pytest
 import yaml
 
 from tests.faults.client import Answer, Client
+from tests.faults.command import penstock
 from tests.faults.load import until
 from tests.server import Server
 from tests.servers.openai import MIDWAY, WORD, Fleet, prompt_tokens
@@ -154,7 +153,7 @@ async def door(folder: Path, workers: int) -> AsyncIterator[tuple[Server, dict[s
         file = folder / "penstock.yaml"
         file.write_text(yaml.safe_dump(config))
         keys = {
-            tenant: penstock("keys", "create", tenant, "--tenant", tenant, folder=folder)["key"]
+            tenant: penstock("keys", "create", tenant, "--tenant", tenant, state=folder / "log.state")["key"]
             for tenant in TENANTS
         }
         server = await asyncio.to_thread(lambda: Server(None, "--config", str(file), log=folder / "log"))
@@ -162,20 +161,6 @@ async def door(folder: Path, workers: int) -> AsyncIterator[tuple[Server, dict[s
             yield server, fleets, keys
         finally:
             await asyncio.to_thread(server.stop)
-
-
-def penstock(*arguments: str, folder: Path) -> Any:
-    """What a command prints as JSON."""
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        *arguments,
-        "--json",
-        "--state-dir",
-        str(folder / "log.state"),
-    ]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +184,7 @@ async def test_billed_is_what_was_delivered(requests: int, workers: int, tmp_pat
                 assert each.answer.status in (200, 429)
         assert sorted(each.answer.status for each in last) == [200] * CONCURRENT + [429]
     check_mixture(asked)
-    rows = penstock("usage", folder=tmp_path)["rows"]
+    rows = penstock("usage", state=tmp_path / "log.state")["rows"]
     check_totals([*asked, *last], rows, fleets)
 
 

@@ -58,10 +58,13 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
             self.loop.call_soon(act)
         self.flow.resume_reading()  # a long body stops it, and then nobody would see the end
         self._when_lost = act
-        return self._forget_when_lost
 
-    def _forget_when_lost(self) -> None:
-        self._when_lost = None
+        def forget() -> None:
+            # The next request may have come while the last one's work was being cleared away.
+            if self._when_lost is act:
+                self._when_lost = None
+
+        return forget
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:

@@ -83,6 +83,7 @@ class Answer:
         data = self._shape.opening(len(self._choices), self._prompts[0].token_ids)
         while self._open:
             if data:
+                delivered.cached = usage.cached
                 await exchange.write(data, usage.completion - delivered.completion)
             deltas = await self._next()
             if self._scored:  # they may have a prompt's scores, which come all at once

@@ -41,8 +41,10 @@ class Generation:
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is something to read, but no longer than this."""
+        # Not wait_for: before Python 3.12 it may swallow the news that the client has left.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     async def next(self) -> list[tuple[int, TokenEvent]]:
         """Wait for events; all that have come since the last call, each with its prompt's number."""
