@@ -81,7 +81,7 @@ class OpenAIServer(LocalServer):
         words = self._words(body)
         text = "".join(words)
         said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        choices = [{"index": i, **said, "finish_reason": "stop"} for i in range(body.get("n", 1))]
+        choices = [{"index": i, **said, "finish_reason": "stop"} for i in range(body.get("n") or 1)]
         usage = _usage(body, len(words) * len(choices))
         kind = "chat.completion" if chat else "text_completion"
         return {"id": "x", "object": kind, "model": body["model"], "choices": choices, "usage": usage}
@@ -97,7 +97,7 @@ class OpenAIServer(LocalServer):
                 await self._gate.wait()
         last = {"delta": {}} if chat else {"text": ""}
         yield _event(**head, choices=[{"index": 0, **last, "finish_reason": "stop"}])
-        if body.get("stream_options", {}).get("include_usage"):
+        if (body.get("stream_options") or {}).get("include_usage"):
             yield _event(**head, choices=[], usage=_usage(body, len(words)))
         yield b"data: [DONE]\n\n"
 

@@ -49,17 +49,19 @@ async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller
             if exchange.aborted is None:
                 raise
             _uncancel()
-            await _failed(exchange, exchange.aborted)
+            await _failed(gateway, exchange, exchange.aborted)
         except Exception as error:
-            await _failed(exchange, error)
+            await _failed(gateway, exchange, error)
 
 
-async def _failed(exchange: Exchange, error: BaseException) -> None:
+async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) -> None:
     if isinstance(error, QueueRefusal):
         code = "queue_full" if error.reason == "full" else "deadline_exceeded"
         kind = RATE_LIMIT if error.status == 429 else UNAVAILABLE
         headers = retry(error.retry_after)
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
+    if not exchange.started and isinstance(error, HTTPError):
+        gateway.metrics.families.refused.labels(exchange.tier, error.code).inc()
     if not exchange.started or isinstance(error, ClientGoneError):
         raise error
     await exchange.fail_stream(error)
@@ -90,10 +92,13 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
                 outcome = "ok"
                 return
             except (BackendError, QueueRefusal) as error:
-                if exchange.started or number == len(chain):
+                if exchange.started or number == len(chain) or exchange.deaths >= MAX_DEATHS:
                     raise
                 gateway.metrics.families.fallbacks.labels(answering.name, chain[number].name).inc()
                 gateway.log_failure(exchange, answering.name, error)
+    except QueueRefusal:
+        outcome = "refused"
+        raise
     except asyncio.CancelledError:
         outcome = "aborted" if isinstance(exchange.aborted, ClientGoneError) else "failed"
         raise
@@ -172,7 +177,8 @@ async def _answered(
             weight=tenant.weight,
             tokens=size.prompt + size.output,
             arrived=exchange.arrived,
-            deadline=exchange.deadline or exchange.arrived + deployment.longest_wait,
+            # Without a wish of the client's, each model that is tried has its own time.
+            deadline=exchange.deadline or time.monotonic() + deployment.longest_wait,
         )
         waiting = Waiting(exchange, ticket, query, size.choices, fits)
         member = await deployment.dispatcher.place(waiting)
@@ -198,7 +204,6 @@ class _Tries:
         self._deployment = deployment
         self._rules = gateway.config.retry
         self._count = 0
-        self._deaths = 0  # replicas that went down with it
 
     async def run(self, waiting: Waiting, member: Member) -> None:
         """Try replicas that were not tried, until one answers. Raises what the last of them raised."""
@@ -212,7 +217,7 @@ class _Tries:
                 return
             except BackendError as error:
                 self._gateway.log_failure(self._exchange, member.backend.name, error)
-                self._deaths += error.died
+                self._exchange.deaths += error.died
                 if not self.may_go_on(error):
                     raise
                 rules = self._rules
@@ -230,7 +235,7 @@ class _Tries:
         return (
             not self._exchange.started
             and self._count < self._rules.attempts
-            and not (error.died and self._deaths >= MAX_DEATHS)
+            and self._exchange.deaths < MAX_DEATHS
         )
 
 
@@ -267,10 +272,12 @@ def _deadline(header: bytes | None, arrived: float) -> float | None:
     if header is None:
         return None
     text = header.decode("latin-1").strip()
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= MAX_DEADLINE_MS:
+    # Longer than this is not within the bounds, or not a number that anybody means.
+    digits = text if len(text) <= 12 and text.isascii() and text.isdigit() else "0"
+    if not 0 < int(digits) <= MAX_DEADLINE_MS:
         raise InvalidRequestError(
             f"{DEADLINE_HEADER} must be a number of milliseconds from 1 to {MAX_DEADLINE_MS}, "
             f"got {shown(text)}.",
             param=DEADLINE_HEADER,
         )
-    return arrived + int(text) / 1000
+    return arrived + int(digits) / 1000
