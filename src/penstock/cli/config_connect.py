@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -51,9 +52,16 @@ async def _ask(session: aiohttp.ClientSession, model: str, backend: BackendConfi
     try:
         answers, knows, sentence = await ask(session, backend, backend.model or model)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason = f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+        reason = f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else _reason(error)
         answers, knows, sentence = False, None, f"{backend.url} cannot be reached: {reason}."
     return Answer(model=model, backend=backend.name, answers=answers, knows_model=knows, sentence=sentence)
+
+
+def _reason(error: Exception) -> str:
+    """Without the library's own words for it, and the address once more."""
+    system = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    number = getattr(system, "errno", None)
+    return os.strerror(number).lower() if isinstance(number, int) and number > 0 else str(error)
 
 
 async def _ask_for_models(session: aiohttp.ClientSession, backend: BackendConfig, wanted: str) -> Verdict:

@@ -46,7 +46,7 @@ def create(
         str, typer.Option("--tenant", metavar="NAME", help="Whose limits, budget and bill it is.")
     ] = "default",
     admin: Annotated[
-        bool, typer.Option("--admin", help="May change the server: register backends, reload.")
+        bool, typer.Option("--admin", help="May see the replicas, and register servers (/admin).")
     ] = False,
     expires: Annotated[
         str | None,
@@ -57,7 +57,7 @@ def create(
     config: Config = None,
 ) -> None:
     """Make a key. It is shown once: only a hash of it is kept."""
-    from penstock.gateway.accounts.keys import mint
+    from penstock.gateway.accounts.keys import DEFAULT_TENANT, mint
     from penstock.gateway.store import KeyTable
 
     _check_names(name, tenant)
@@ -75,7 +75,7 @@ def create(
     until = f" It ends on {_date(end)}." if end is not None else ""
     print(f"Key {record.id} of tenant {tenant}, shown this once: keep it safe.{until}", file=sys.stderr)
     tenants = settings.gateway.tenants
-    if tenants and settings.gateway.tenant(tenant) is None:
+    if tenants and tenant != DEFAULT_TENANT and settings.gateway.tenant(tenant) is None:
         print(f"Tenant {tenant} is not in the configuration file.", file=sys.stderr)
 
 

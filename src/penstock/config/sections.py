@@ -130,7 +130,9 @@ class ModelConfig:
     prompt_budget: int | None = option(None, COUNT, "Most tokens of a prompt.")
     context: int | None = option(None, COUNT, "Longest prompt plus answer; as the backend says otherwise.")
     tokenizer: str | None = option(
-        None, TEXT, "Folder, GGUF file or hub id with the tokenizer of a remote model, to count exactly."
+        None,
+        TEXT,
+        "For Triton: folder, GGUF file or hub id with the model's tokenizer, to render chats and to count.",
     )
     slo: SloConfig = option(SloConfig(), Section(SloConfig, "one"), "What is promised.")
 

@@ -66,9 +66,8 @@ class Banner:
     def ready(self, url: str, deployments: Sequence[Deployment], *, locked: bool) -> None:
         seconds = time.monotonic() - self._began
         for deployment in deployments:
-            self._console.print(
-                f"[bold]{escape(deployment.name)}[/bold] is ready after {seconds:.1f} s: {_made(deployment)}."
-            )
+            ready = f" is ready after {seconds:.1f} s" if deployment.served is not None else ""
+            self._console.print(f"[bold]{escape(deployment.name)}[/bold]{ready}: {_made(deployment)}.")
         path, body = _example(deployments[0])
         self._try(url, path, body, locked=locked)
 

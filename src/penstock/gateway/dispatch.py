@@ -7,6 +7,7 @@ count of what each replica has, and takes requests back from replicas that are l
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Literal
@@ -20,16 +21,31 @@ from penstock.gateway.queue.ticket import Reason
 # Of a server that works through its requests as they came, batch work may take only so much: what it
 # has taken cannot be overtaken any more.
 BATCH_SHARE: Final = 0.75
+# A server that has just been added may not have answered its first probe; later it is simply not there.
+NEW_SECONDS: Final = 5.0
+
+logger = logging.getLogger("penstock.gateway")
 
 
 class Member:
     """A replica in the rotation of its model."""
 
-    __slots__ = ("backend", "healthy", "leaving", "places", "replica", "running", "share", "when_idle")
+    __slots__ = (
+        "_added",
+        "backend",
+        "healthy",
+        "leaving",
+        "places",
+        "replica",
+        "running",
+        "share",
+        "when_idle",
+    )
 
     def __init__(self, backend: Backend, weight: float, share: int, now: float) -> None:
         self.backend = backend
         self.share = share
+        self._added = now
         self.replica = Replica(name=backend.name, weight=weight, joined=now)
         self.healthy = False  # as last looked at
         self.leaving = False  # takes nothing new; what it has it finishes
@@ -40,10 +56,18 @@ class Member:
     def look(self, now: float) -> bool:
         """Whether it may get requests now."""
         healthy = not self.leaving and self.backend.health.state(now) == "healthy"
-        if healthy and not self.healthy:
-            self.replica.joined = now  # a replica that comes back starts as slowly as a new one
-        self.healthy = healthy
+        if healthy != self.healthy:
+            self._turned(healthy, now)
         return healthy
+
+    def _turned(self, healthy: bool, now: float) -> None:
+        self.healthy = healthy
+        name = self.backend.name
+        if healthy:
+            self.replica.joined = now  # a replica that comes back starts as slowly as a new one
+            logger.info("The replica %s gets requests.", name)
+        elif not self.leaving:
+            logger.warning("The replica %s gets no requests: %s.", name, self.backend.health.reason(now))
 
     @property
     def capacity(self) -> float:
@@ -62,8 +86,11 @@ class Member:
     @property
     def returns(self) -> bool:
         """Whether it is not there yet, or not any more, but somebody sees to it that it will be."""
-        state = self.backend.health.state(time.monotonic())
-        return not self.leaving and (state == "starting" or (state == "dead" and self.backend.restarts))
+        now = time.monotonic()
+        state = self.backend.health.state(now)
+        if self.leaving or state not in ("starting", "dead"):
+            return False
+        return self.backend.restarts or (state == "starting" and now - self._added < NEW_SECONDS)
 
 
 class Waiting:

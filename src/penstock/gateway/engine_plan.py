@@ -46,16 +46,15 @@ def plan_engines(settings: Settings, progress: hub.Progress) -> list[EnginePlan]
     """All engines of the configuration, their files fetched."""
     plans: list[EnginePlan] = []
     for model in models_of(settings):
-        number = 0
         for backend in model.backends:
             if backend.kind != "engine":
                 continue
             own = engine_settings(settings, backend)
             template = None if own.chat_template is None else read_template(own.chat_template)
             files = hub.resolve(own.model, progress=progress)
-            for _ in range(backend.replicas):
-                plans.append(EnginePlan(model.name, f"engine-{number}", files, template, own, backend))
-                number += 1
+            for number in range(backend.replicas):
+                name = f"{backend.name}-{number}"
+                plans.append(EnginePlan(model.name, name, files, template, own, backend))
     return plans
 
 

@@ -44,6 +44,7 @@ class Exchange:
         "call",
         "caller",
         "deadline",
+        "deaths",
         "delivered",
         "done",
         "face",
@@ -77,6 +78,7 @@ class Exchange:
         self.upstream_model = ""  # what the backend calls it
         self.price: Price | None = None
         self.priority = 0  # lower is earlier
+        self.deaths = 0  # replicas that went down with it
         self.saved = 0  # tokens of the prompt that were left out by policy
         self.prepared: Prepared | None = None  # by the tokenizer, if the model has one here
         self.delivered = UsageCount()

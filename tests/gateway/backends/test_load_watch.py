@@ -86,11 +86,12 @@ async def test_a_key_that_is_refused_is_told() -> None:
         await backend.close()
 
 
-async def test_a_server_without_the_path_is_there_all_the_same() -> None:
+async def test_a_server_without_the_path_is_not_what_was_configured() -> None:
     async with RawServer(Paths()) as server:
         backend = backend_of(server.url)
         await backend.start()
-        await until(lambda: state(backend) == "healthy")
+        await until(lambda: "404" in (backend.health.reason(time.monotonic()) or ""))
+        assert state(backend) != "healthy"
         await backend.close()
 
 

@@ -100,9 +100,12 @@ class Watch:
                 self._health.probed(False, now, "it answers its health check with garbage")
             return
         now = time.monotonic()
-        # Where there is no such path, there is still somebody who says so.
-        if status < 400 or status in (404, 405):
+        if status < 400:
             self._health.probed(True, now)
+        elif status in (404, 405):
+            self._health.probed(
+                False, now, f"it has no health check at that path (status {status}; see options.health)"
+            )
         elif status in (401, 403):
             self._health.probed(False, now, "it does not accept the gateway's key")
         else:

@@ -150,7 +150,9 @@ class RelayBackend:
         except UpstreamError:
             body = b""  # the status alone says enough
         self._watch.seen = True
-        self._log(exchange, f"status {response.status}: {body[:500].decode('utf-8', 'replace')}")
+        self._log(exchange, f"status {response.status}")
+        # What it says may quote the prompt, which is nobody's but the tenant's.
+        logger.debug("It said: %s", body[:500].decode("utf-8", "replace"))
         raise refusal(response.status, response.header(b"retry-after"), body, self._names(exchange))
 
     def _names(self, exchange: Exchange) -> dict[str, str]:

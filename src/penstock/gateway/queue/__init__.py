@@ -6,7 +6,7 @@ socket: every call is given `now`, in monotonic seconds.
 
 from penstock.gateway.queue.fair import FairQueue
 from penstock.gateway.queue.places import Places
-from penstock.gateway.queue.service import CLASS_HEADER, TIERS, choose_class, tier_of
+from penstock.gateway.queue.service import CLASS_HEADER, TIERS, choose_class
 from penstock.gateway.queue.ticket import LEVELS, QueueLimits, QueueRefusal, Room, ServiceClass, Ticket
 
 __all__ = [
@@ -21,5 +21,4 @@ __all__ = [
     "ServiceClass",
     "Ticket",
     "choose_class",
-    "tier_of",
 ]

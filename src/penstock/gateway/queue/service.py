@@ -1,7 +1,7 @@
 """Which class a request is served in: its tenant's, or a lower one that it asks for.
 
 A tenant's class is the best its requests can have. `service_tier` is a wish, which clients send as
-a matter of course: one that goes too far is lowered, and the answer says what was served. The
+a matter of course: one that goes too far is lowered. The
 header is an order to this server: one that goes too far is refused.
 """
 
@@ -19,7 +19,6 @@ TIERS: dict[str, ServiceClass | None] = {
     "flex": "batch",
     "priority": "interactive",
 }
-_TIER_OF: dict[ServiceClass, str] = {"interactive": "priority", "standard": "default", "batch": "flex"}
 _SHOWN = 40  # characters of a senseless value that an error repeats
 
 
@@ -31,11 +30,6 @@ def choose_class(
     if header is not None:
         return _from_header(header, own)
     return wish if wish is not None and LEVELS[wish] > LEVELS[own] else own
-
-
-def tier_of(service_class: ServiceClass) -> str:
-    """What the answer's `service_tier` calls the class that was served."""
-    return _TIER_OF[service_class]
 
 
 def _from_tier(tier: str | None) -> ServiceClass | None:
