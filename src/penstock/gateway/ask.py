@@ -84,6 +84,7 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
     exchange.deadline = _deadline(headers.get(_DEADLINE), exchange.arrived)
     account = _Account(gateway, exchange, tenant)
     chain = [deployment, *gateway.fallbacks(deployment)]
+    failure: BackendError | QueueRefusal | None = None  # of the last that could have answered
     outcome: Outcome = "failed"
     try:
         for number, answering in enumerate(chain, 1):
@@ -92,10 +93,18 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
                 outcome = "ok"
                 return
             except (BackendError, QueueRefusal) as error:
+                failure = error
                 if exchange.started or number == len(chain) or exchange.deaths >= MAX_DEATHS:
                     raise
                 gateway.metrics.families.fallbacks.labels(answering.name, chain[number].name).inc()
                 gateway.log_failure(exchange, answering.name, error)
+            except (HTTPError, InvalidRequestError) as error:
+                # What is right for the model it was meant for is not wrong because this one cannot take it.
+                if failure is None or exchange.started:
+                    raise
+                gateway.log_failure(exchange, answering.name, error)
+                if number == len(chain):
+                    raise failure from error
     except QueueRefusal:
         outcome = "refused"
         raise
@@ -118,10 +127,11 @@ class _Account:
 
     def reserve(self, deployment: Deployment, prompt: int, output: int) -> None:
         exchange = self._exchange
-        exchange.tier, exchange.price = deployment.name, deployment.price
         if self._hold is not None:
             self._gateway.accounts.reprice(self._hold, deployment.name, deployment.price, time.monotonic())
+            exchange.tier, exchange.price = deployment.name, deployment.price
             return
+        exchange.tier, exchange.price = deployment.name, deployment.price
         self._hold = self._gateway.accounts.reserve(
             exchange.caller,
             self._tenant,

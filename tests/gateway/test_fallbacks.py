@@ -1,0 +1,92 @@
+"""Models that answer for another one that cannot, and requests that they cannot take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.door import CHAT, Door, behind
+from tests.gateway.test_bad_callers import LOOK
+from tests.server import poll
+from tests.servers.gated import OpenAIServer
+from tests.servers.http import in_a_thread
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[OpenAIServer]:
+    with in_a_thread(OpenAIServer("broken")) as server:
+        server.broken = True
+        yield server
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[OpenAIServer]:
+    with in_a_thread(OpenAIServer("good")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def door(
+    broken: OpenAIServer, upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Door]:
+    first = {"backend": {"vision": True, "model": "first-upstream"}, "price": {"output": 1}, "max_tokens": 50}
+    config = {
+        "models": {
+            "first": behind(broken.url, **first, fallbacks=["short", "second"]),
+            "blind": behind(broken.url, backend={"vision": True}, fallbacks=["texts"]),
+            "small": behind(broken.url, fallbacks=["short"]),
+            "dear": behind(broken.url, price={"output": 1}, fallbacks=["dearer"]),
+            "short": behind(upstream.url, prompt_budget=20),
+            "texts": {"backends": [{"kind": "tgi", "url": upstream.url}]},
+            "second": behind(upstream.url, price={"output": 1000}, max_tokens=10),
+            "dearer": behind(upstream.url, price={"output": 1000}),
+        },
+        "tenants": {"default": {"monthly_budget": 0.5}},
+        "health": {"error_requests": 1000},  # the broken one is to be tried again and again
+    }
+    running = Door(tmp_path_factory.mktemp("fallbacks"), config)
+    yield running
+    running.stop()
+    assert "Traceback" not in Path(running._log.name).read_text()
+
+
+LONG = [{"role": "user", "content": "many words " * 20}]
+
+
+def test_the_next_model_answers_at_its_price_under_the_name_that_was_asked_for(door: Door) -> None:
+    reply = door.post(CHAT, {"model": "first", "messages": LONG, "max_tokens": 100})
+    assert reply.status == 200, reply.body
+    assert reply.json()["model"] == "first"
+    assert (reply.headers["x-penstock-tier"], reply.headers["x-penstock-model"]) == ("second", "upstream")
+    assert float(reply.headers["x-penstock-cost"]) == pytest.approx(10 * 1000e-6)
+    assert reply.headers.get_all("x-penstock-max-tokens") == ["10"], "the cap that held in the end, once"
+    poll(lambda: door.usage("--model", "second")[0]["completion_tokens"] == 10, seconds=5)
+    assert not door.usage("--model", "first"), "nothing was delivered by it"
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "body"),
+    [
+        ("blind", "/v1/embeddings", {"input": "hi"}),
+        ("blind", CHAT, {"messages": LOOK}),
+        ("small", CHAT, {"messages": LONG}),
+        ("dear", CHAT, {"messages": LONG, "max_tokens": 800}),
+    ],
+)
+def test_a_request_is_not_wrong_because_the_one_who_steps_in_cannot_take_it(
+    door: Door, upstream: OpenAIServer, model: str, path: str, body: dict[str, object]
+) -> None:
+    before = len(upstream.bodies)
+    reply = door.post(path, {"model": model, **body})
+    assert reply.status == 502, reply.body
+    assert reply.error["code"] == "bad_gateway"
+    assert len(upstream.bodies) == before
+
+
+def test_what_is_wrong_with_a_request_itself_is_said_at_once(door: Door, broken: OpenAIServer) -> None:
+    before = len(broken.bodies)
+    assert door.post(CHAT, {"model": "short", "messages": LONG}).status == 400
+    assert door.post(CHAT, {"model": "texts", "messages": LOOK}).status == 400
+    assert len(broken.bodies) == before
