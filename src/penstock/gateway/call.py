@@ -33,11 +33,14 @@ class Connection(Protocol):
     def when_lost(self, act: Callable[[], None]) -> Callable[[], None]:
         """Call `act` when it is lost; returns what ends the watch."""
 
+    def write_part(self, data: bytes) -> bool:
+        """Write a part of a stream at once, with less ado than a message. False: it must be a message."""
+
 
 class Call:
     """The request and its answer. `status` is 0 until the answer has begun."""
 
-    __slots__ = ("_receive", "_send", "headers", "id", "scope", "shaped", "status")
+    __slots__ = ("_connection", "_receive", "_send", "headers", "id", "scope", "shaped", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -46,6 +49,7 @@ class Call:
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0
         self.shaped: Callable[[Failure, str], bytes] | None = None  # errors, where not as OpenAI's
+        self._connection: Connection | None = scope.get("penstock.connection")
         self._receive = receive
         self._send = send
 
@@ -99,9 +103,8 @@ class Call:
 
     def when_left(self, act: Callable[[], None]) -> Callable[[], None]:
         """Call `act` when the client hangs up; returns what ends the watch. The body must have been read."""
-        connection: Connection | None = self.scope.get("penstock.connection")
-        if connection is not None:
-            return connection.when_lost(act)
+        if self._connection is not None:
+            return self._connection.when_lost(act)
         watcher = asyncio.create_task(self._watch(act))
 
         def stop() -> None:
@@ -149,6 +152,9 @@ class Call:
         await self._start(200, headers)
 
     async def write(self, data: bytes) -> None:
+        """A part of a stream that has been started."""
+        if self._connection is not None and self._connection.write_part(data):
+            return
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_stream(self, data: bytes) -> None:

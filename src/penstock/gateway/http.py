@@ -66,6 +66,14 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
 
         return forget
 
+    def write_part(self, data: bytes) -> bool:
+        """A part of a stream in one write. What needs more thought goes the long way, through `send`."""
+        cycle = self.cycle
+        if cycle is None or self.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
+
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
