@@ -131,7 +131,19 @@ def test_a_file_that_changes_moves_the_load_and_loses_nothing(
         assert known(door, "listed", two, three)
     assert load.failures == []
     assert "the 2 known servers stay" in door.log()
-    listed.write_text(f"{one.url}\n")
+
+
+def test_servers_that_differ_in_their_path_alone_are_two(
+    door: Door, servers: list[OpenAIServer], listed: Path
+) -> None:
+    one, address = servers[0], urlsplit(servers[0].url).netloc
+    listed.write_text(f"{one.url}/a\n{one.url}/b/v1\n")
+    both = {f"{address}/a": "healthy", f"{address}/b/v1": "healthy"}
+    poll(lambda: replicas(door, "listed") == both, seconds=10)
+    before = len(one.requests)
+    assert [door.ask("listed").status for _ in range(2)] == [200, 200]
+    asked = {request.path for request in one.requests[before:] if request.method == "POST"}
+    assert asked == {"/a/v1/chat/completions", "/b/v1/chat/completions"}
 
 
 def test_servers_that_register_are_used_until_they_leave_or_fall_silent(

@@ -7,10 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.gateway.accounts import KeyRing
+from penstock.gateway.accounts.keys import ANYBODY
+from penstock.gateway.admin import check_admin
+from penstock.gateway.call import Call
+from penstock.protocol.errors import HTTPError
 from tests.gateway.door import CHAT, HI, TEXT, Door, bearer, behind, chat, id_of
 from tests.server import Reply, Server, poll
 from tests.servers.gated import OpenAIServer
@@ -151,6 +157,28 @@ def test_what_changes_the_server_needs_an_administrators_key(
     # No backend of these models takes servers.
     assert door.request("POST", "/admin/backends", body, admin).status == 400
     assert door.request("DELETE", "/admin/backends", body, admin).status == 400
+
+
+async def test_a_door_without_keys_takes_servers_from_its_own_machine_only() -> None:
+    """Opened to everybody by --allow-public, it answers everybody; but who joins reads others' prompts."""
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError("not called")
+
+    gateway: Any = SimpleNamespace(keys=KeyRing())
+    for client, allowed in (
+        (("127.0.0.1", 9), True),
+        (("::1", 9), True),
+        (("192.0.2.7", 9), False),
+        (None, False),
+    ):
+        call = Call({"type": "http", "headers": [], "client": client}, nothing, nothing)
+        if allowed:
+            check_admin(gateway, call, ANYBODY)
+        else:
+            with pytest.raises(HTTPError) as caught:
+                check_admin(gateway, call, ANYBODY)
+            assert caught.value.status == 403
 
 
 def raw(door: Server, target: bytes, *headers: bytes, method: bytes = b"GET") -> int:

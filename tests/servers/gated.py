@@ -58,11 +58,11 @@ class OpenAIServer(LocalServer):
             body = request.json()
             if self.delay:
                 await asyncio.sleep(self.delay)
-            if request.path == "/v1/embeddings":
+            if request.path.endswith("/v1/embeddings"):
                 data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.5]}]
                 usage = {"prompt_tokens": 2, "total_tokens": 2}
                 return answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
-            chat = request.path == "/v1/chat/completions"
+            chat = request.path.endswith("/v1/chat/completions")
             if body.get("stream"):
                 return Reply(
                     200, headers={"content-type": "text/event-stream"}, stream=self._chunks(body, chat)

@@ -10,6 +10,7 @@ from penstock.gateway.assembly import group_of
 from penstock.gateway.call import Call
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member
+from penstock.gateway.listening import is_loopback
 from penstock.gateway.state import Gateway
 from penstock.protocol.admin import (
     DEFAULT_TTL,
@@ -24,14 +25,20 @@ from penstock.protocol.decode import shown
 from penstock.protocol.errors import HTTPError
 
 
-def check_admin(gateway: Gateway, caller: Caller) -> None:
-    """Where there are keys, only those made for it may; without, everybody who may call at all."""
-    if gateway.keys.locked and not caller.admin:
+def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
+    """Where there are keys, only those made for it may; without, everybody on this machine.
+
+    Whoever registers a server reads what is asked of it: a door that was opened to everybody by
+    --allow-public is not open for that.
+    """
+    client = call.scope.get("client")
+    here = client is not None and is_loopback(client[0])
+    if not (caller.admin if gateway.keys.locked else here):
         raise HTTPError(403, "This needs a key made with 'penstock keys create --admin'.", code="admin_only")
 
 
 async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
-    check_admin(gateway, caller)
+    check_admin(gateway, call, caller)
     now = time.monotonic()
     states = [
         ModelState(
@@ -45,7 +52,7 @@ async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 async def register_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
-    check_admin(gateway, caller)
+    check_admin(gateway, call, caller)
     request = parse_register(await call.body())
     backend = _backend(gateway, request)
     ttl = DEFAULT_TTL if request.ttl is None else request.ttl
@@ -54,7 +61,7 @@ async def register_backend(gateway: Gateway, call: Call, caller: Caller) -> None
 
 
 async def deregister_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
-    check_admin(gateway, caller)
+    check_admin(gateway, call, caller)
     request = parse_register(await call.body())
     backend = _backend(gateway, request)
     known = await gateway.registry.deregister(group_of(request.model, backend), request.url)

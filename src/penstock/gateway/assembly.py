@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -137,7 +136,8 @@ class Assembly:
     async def _follow(self, deployment: Deployment, row: _Row, source: Source) -> None:
         """Add and remove servers as the source says."""
         async for addresses in source.watch():
-            found = {f"{row.config.name}/{urlsplit(url).netloc}": url for url in addresses}
+            # Host, port and path: two models of one machine may differ in the path alone.
+            found = {f"{row.config.name}/{url.partition('://')[2]}": url for url in addresses}
             for name in [name for name in row.names if name not in found]:
                 logger.info("%s: the server %s has left.", deployment.name, name)
                 self._leave(deployment, row, name)
