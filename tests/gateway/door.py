@@ -42,7 +42,7 @@ class Door(Server):
         super().__init__(None, "--config", str(self.config), *options, log=folder / "log")
 
     def write(self, config: dict[str, Any]) -> None:
-        self.config.write_text(yaml.safe_dump(config))
+        self.config.write_text(yaml.safe_dump(config, sort_keys=False))
 
     def reload(self, config: dict[str, Any] | None = None) -> None:
         """Have it read its configuration again, with this content. It does so on its own time."""

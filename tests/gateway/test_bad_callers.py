@@ -38,6 +38,7 @@ def door(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> It
             "chat": behind(upstream.url, backend={"api_key": "upstreams-own"}),
             "sees": behind(upstream.url, backend={"vision": True}),
             "texts": {"backends": [{"kind": "tgi", "url": upstream.url, "model": "upstream"}]},
+            "llama": {"backends": [{"kind": "llamacpp", "url": upstream.url}], "max_tokens": 5},
         }
     }
     running = Door(tmp_path_factory.mktemp("callers"), config, "--log-level", "debug")
@@ -119,7 +120,7 @@ def test_the_model_must_be_one_that_is_served(door: Door) -> None:
     ):
         refused(door.ask(name), 404, code="model_not_found", param="model")
     refused(door.ask(None), 400, param="model")
-    assert "chat, sees, texts" in door.ask(None).error["message"]
+    assert "chat, sees, texts, llama" in door.ask(None).error["message"]
 
 
 def test_what_a_models_servers_do_not_offer_is_refused(door: Door, upstream: OpenAIServer) -> None:
@@ -135,6 +136,17 @@ def test_what_a_models_servers_do_not_offer_is_refused(door: Door, upstream: Ope
         refused(door.post(path, {"model": "texts", **body}), 400, param="model", code="unsupported_task")
     assert len(upstream.bodies) == before
     assert door.post("/v1/embeddings", {"model": "chat", "input": "hi"}).status == 200
+
+
+@pytest.mark.parametrize("model", ["llama", "chat"])
+def test_names_of_limits_that_only_some_servers_know_do_not_go_on(
+    door: Door, upstream: OpenAIServer, model: str
+) -> None:
+    """llama.cpp obeys these over max_tokens and n, and anything may stand behind openai_compatible."""
+    assert door.ask(model, n_predict=100_000, n_cmpl=50, max_tokens=4).status == 200
+    sent = upstream.bodies[-1]
+    assert not {"n_predict", "n_cmpl"} & set(sent)
+    assert sent["max_tokens"] == 4
 
 
 def test_images_go_to_backends_that_see_and_nowhere_else(door: Door, upstream: OpenAIServer) -> None:

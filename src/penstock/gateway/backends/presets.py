@@ -41,7 +41,7 @@ class Preset:
     )
     cache_salt: bool = False  # keeps prompts with different salts apart in its prefix cache
     max_tokens: str | None = None  # the one name it knows for the most tokens of a chat's answer
-    unknown: frozenset[str] = frozenset()  # fields of ours that it would refuse
+    withheld: frozenset[str] = frozenset()  # fields that do not go on
     url: str | None = None  # where everybody finds it
     key_variable: str | None = None  # the environment variable that clients of it read their key from
 
@@ -51,7 +51,9 @@ _VLLM_LOAD: Final = gauges(
     waiting=b"vllm:num_requests_waiting",
     kv_usage=b"vllm:kv_cache_usage_perc",
 )
-_GATEWAYS_OWN: Final = frozenset({"priority", "cache_salt"})
+_GATEWAYS_OWN: Final = frozenset({"priority", "cache_salt"})  # refused by who does not know them
+# llama.cpp's own names for max_tokens and n, which it obeys over these: no cap would hold.
+_LLAMACPP_LIMITS: Final = frozenset({"n_predict", "n_cmpl"})
 
 PRESETS: Final[dict[str, Preset]] = {
     "penstock": Preset(
@@ -102,14 +104,14 @@ PRESETS: Final[dict[str, Preset]] = {
         ),
         capacity=4,  # as many slots as it makes by itself
         max_tokens="max_tokens",
-        unknown=_GATEWAYS_OWN,
+        withheld=_GATEWAYS_OWN | _LLAMACPP_LIMITS,
     ),
     "tgi": Preset(
         health=b"/health",
         load=((b"/metrics", gauges(running=b"tgi_batch_current_size", waiting=b"tgi_queue_size")),),
         capacity=128,
         max_tokens="max_tokens",
-        unknown=_GATEWAYS_OWN,
+        withheld=_GATEWAYS_OWN,
     ),
     "trtllm": Preset(
         operations=_TEXT | {"createResponse"},
@@ -127,15 +129,15 @@ PRESETS: Final[dict[str, Preset]] = {
         ),
         capacity=256,
         running_usage="choice",
-        unknown=_GATEWAYS_OWN,
+        withheld=_GATEWAYS_OWN,
     ),
-    "openai_compatible": Preset(operations=_ALL, unknown=_GATEWAYS_OWN),
+    "openai_compatible": Preset(operations=_ALL, withheld=_GATEWAYS_OWN | _LLAMACPP_LIMITS),
     "openai": Preset(
         operations=_TEXT | {"createEmbedding", "createResponse"},
         health=None,  # every probe of a provider counts against its rate limits
         capacity=1000,
         max_tokens="max_completion_tokens",
-        unknown=_GATEWAYS_OWN,
+        withheld=_GATEWAYS_OWN,
         url="https://api.openai.com",
         key_variable="OPENAI_API_KEY",
     ),

@@ -64,7 +64,7 @@ def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchan
     if preset.cache_salt and operation in _SALTED and exchange.salt != "/":
         # Of one length whatever the client's own part of it, and telling the server nothing.
         changes["cache_salt"] = hashlib.sha256(exchange.salt.encode()).hexdigest()[:32]
-    for name in preset.unknown:
+    for name in preset.withheld:
         if name in fields:
             changes[name] = None
     if operation == "createChatCompletion" and preset.max_tokens is not None:
