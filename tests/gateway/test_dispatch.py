@@ -75,11 +75,12 @@ class Desk:
         choices: int = 1,
         tokens: int = 10,
         wait: float = 60.0,
+        tenant: str = "t",
         fits: Callable[[Backend], bool] = lambda backend: True,
     ) -> Waiting:
         self.numbers += 1
         now = time.monotonic()
-        ticket = Ticket(self.numbers, "t", service_class, 1.0, tokens, now, now + wait)
+        ticket = Ticket(self.numbers, tenant, service_class, 1.0, tokens, now, now + wait)
         exchange = asked("createChatCompletion", {"messages": []}).exchange
         return Waiting(exchange, ticket, Query(tokens=tokens), choices, fits)
 
@@ -99,6 +100,7 @@ class Desk:
         """Nobody waits, and nobody holds a place."""
         assert len(self.dispatcher.queue) == 0
         assert not self.dispatcher._waiting
+        assert not self.dispatcher._places._held
         for member in self.dispatcher.members.values():
             assert (member.replica.requests, member.replica.tokens, len(member.running)) == (0, 0, 0)
             assert set(member.places.values()) == {0}
@@ -377,6 +379,7 @@ async def test_whatever_happens_no_place_is_lost(seed: int, policy: str) -> None
             service_class,
             choices=draw.randrange(1, 3),
             tokens=draw.randrange(60),
+            tenant=draw.choice("abc"),
             wait=draw.choice([0.005, 5.0]),
         )
         try:
