@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from penstock.config import GatewayConfig, ModelConfig
 from penstock.gateway.deployment import Deployment
+from penstock.gateway.front import Signals
 from tests.gateway.door import CHAT, Door, bearer, behind, chat, save_tiny_chat
 from tests.server import Reply, poll
 from tests.servers.gated import OpenAIServer
@@ -242,6 +246,25 @@ def test_engines_stay_as_they_were_started_and_that_is_said(tmp_path: Path, one:
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
     finally:
         door.stop()
+
+
+async def test_a_signal_that_comes_too_early_is_obeyed_as_soon_as_it_can_be() -> None:
+    loop = asyncio.get_running_loop()
+    signals = Signals(loop)
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+        reread = asyncio.Event()
+
+        async def act() -> None:
+            reread.set()
+
+        signals.on_hangup(act)
+        await asyncio.wait_for(reread.wait(), 5)
+    finally:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_model_that_stays_the_same_keeps_what_it_has_learned() -> None:

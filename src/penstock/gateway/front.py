@@ -130,11 +130,15 @@ class Signals:
         self._came = asyncio.Event()
         self._loop = loop
         self._reloading: set[asyncio.Task[None]] = set()
+        self._hung_up = False  # before anybody could do anything about it
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._note)
+        # Left alone it would end the process, engines half loaded and all.
+        loop.add_signal_handler(signal.SIGHUP, self._note_hangup)
 
     def on_hangup(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do this at SIGHUP, by which servers are told to read their configuration again."""
+        """Do this at SIGHUP, by which servers are told to read their configuration again; at once if it has
+        come before."""
 
         async def acting() -> None:
             await act()
@@ -145,6 +149,11 @@ class Signals:
             task.add_done_callback(self._reloading.discard)
 
         self._loop.add_signal_handler(signal.SIGHUP, begin)
+        if self._hung_up:
+            begin()
+
+    def _note_hangup(self) -> None:
+        self._hung_up = True
 
     def _note(self) -> None:
         self.count += 1
