@@ -27,7 +27,7 @@ class Sizes:
     prompt_words: int = 64  # about 100 tokens with the template around them
     max_tokens: int = 12
     max_running: int = 8
-    max_step_tokens: int = 32  # a prompt takes several steps, so that waiting for one is a small part of it
+    max_step_tokens: int = 128  # a prompt takes one step
     queue: int = 32  # requests that may wait
 
 

@@ -61,12 +61,48 @@ def test_a_stream_of_better_requests_cannot_starve_a_worse_one() -> None:
     machine.run()
 
 
-def test_a_better_request_gets_the_budget_before_the_chunks_of_a_worse_one() -> None:
+def test_a_better_prompt_has_its_step_to_itself() -> None:
     machine = Machine(max_running=4, max_step_tokens=8)
+    machine.submit("answering", 2, max_tokens=20)
+    machine.step()
     machine.submit("long", 100, max_tokens=1)
     machine.step()
-    machine.submit("short", 2, max_tokens=20, priority=-5)
-    assert machine.granted(machine.step()) == {"short": 2, "long": 6}
+    machine.submit("short", 8, max_tokens=20, priority=-5)
+    assert machine.granted(machine.step()) == {"short": 8}
+    # It answers now, and what is less urgent goes on beside it.
+    assert machine.granted(machine.step()) == {"short": 1, "answering": 1, "long": 6}
+    machine.run()
+
+
+def test_equals_of_a_better_prompt_go_on_beside_it() -> None:
+    machine = Machine(max_running=4, max_step_tokens=8)
+    machine.submit("low", 2, max_tokens=20, priority=5)
+    machine.submit("equal", 2, max_tokens=20, priority=-5)
+    machine.step()
+    machine.submit("better", 4, max_tokens=1, priority=-5)
+    assert machine.granted(machine.step()) == {"equal": 1, "better": 4}
+    machine.run()
+
+
+def test_who_has_waited_for_long_enough_is_not_held_up_by_better_prompts() -> None:
+    machine = Machine(max_running=4, max_step_tokens=8, ageing_seconds=1.0)
+    machine.submit("old", 2, max_tokens=50, priority=3)
+    machine.step()
+    machine.now += 4.0
+    machine.submit("new", 4, max_tokens=1, priority=0)
+    assert machine.granted(machine.step()) == {"old": 1, "new": 4}
+    machine.run()
+
+
+def test_prompts_that_keep_coming_do_not_stop_a_lower_answer_for_ever() -> None:
+    machine = Machine(max_running=4, max_step_tokens=8, ageing_seconds=1.0)
+    machine.submit("low", 2, max_tokens=3, priority=3)
+    steps = 0
+    while ("low", 0) not in machine.ends:
+        machine.submit(f"high {steps}", 8, max_tokens=1)
+        machine.step()
+        steps += 1
+        assert machine.now - 100.0 < 3 * 1.0 + 2.0, "it never got its turn"
     machine.run()
 
 

@@ -1,8 +1,9 @@
-"""The step scheduler: decodes first, then prompt chunks, under one token budget."""
+"""The step scheduler: urgent prompts alone; else decodes first, then prompt chunks, under one budget."""
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -74,6 +75,7 @@ class Scheduler:
         self.prefix_queries = 0  # tokens
         self.prefix_hits = 0  # tokens
         self._live: dict[str, list[Sequence]] = {}
+        self._priorities: dict[int, int] = {}  # of all live sequences, and how many have each
         self._free_slots = list(range(limits.max_running - 1, -1, -1))
         self._serial = 0
         # Blocks kept for the growth of running sequences when another is admitted.
@@ -128,6 +130,7 @@ class Scheduler:
             sequences.append(sequence)
             insort(self.waiting, sequence, key=_rank)
         self._live[request.id] = sequences
+        self._priorities[request.priority] = self._priorities.get(request.priority, 0) + choices
 
     def cancel(self, request_id: str, index: int | None = None) -> list[Sequence]:
         """End a request, or one of its choices; returns the sequences that this ended."""
@@ -140,24 +143,54 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan:
         """Decide the next step. Call `complete` with its results before the next call."""
         step = _Step(self.limits.max_step_tokens)
-        decodes = [s for s in self.running if s.remaining == 1]
-        chunks = [s for s in self.running if s.remaining > 1]
-        for sequence in decodes:
-            if sequence.running and step.budget:
-                self._advance(sequence, step)
         wake_at = self._window_end(now)
-        for sequence in chunks:
-            if wake_at is None:
-                # A prompt under way gives way to arrivals that come before it in rank.
-                self._admit(step, before=sequence.rank)
-            if sequence.running and step.budget:
-                self._advance(sequence, step)
-        if wake_at is None:
-            self._admit(step, before=LAST_RANK)
+        urgent = self._urgent(waiting=wake_at is None)
+        if urgent is not None:
+            # Its step is short: what is less urgent would only make it longer.
+            self._fill(step, wake_at is None, [s for s in self.running if not urgent.goes_before(s)], urgent)
+        if not step.grants:
+            self._fill(step, wake_at is None, self.running)
         plan = StepPlan(list(step.grants.values()), step.admitted, step.copies)
         if not plan.grants:
             plan.wake_at = wake_at
         return plan
+
+    def _fill(
+        self, step: _Step, admits: bool, running: list[Sequence], urgent: Sequence | None = None
+    ) -> None:
+        """Decodes first, then prompt chunks in order of rank; of those that wait, only who goes not behind
+        `urgent`."""
+        decodes = [s for s in running if s.remaining == 1]
+        chunks = [s for s in running if s.remaining > 1]
+        for sequence in decodes:
+            if sequence.running and step.budget:
+                self._advance(sequence, step)
+        for sequence in chunks:
+            if admits:
+                # A prompt under way gives way to arrivals that come before it in rank.
+                self._admit(step, before=sequence.rank, urgent=urgent)
+            if sequence.running and step.budget:
+                self._advance(sequence, step)
+        if admits:
+            self._admit(step, before=LAST_RANK, urgent=urgent)
+
+    def _urgent(self, *, waiting: bool) -> Sequence | None:
+        """The first prompt in order, if one step completes it and others of lower priority are behind it.
+
+        A longer one takes its turns beside running answers: no prompt holds them up for more than a step.
+        Whoever has aged to come before it in rank is not behind: so everybody still becomes the first.
+        """
+        if len(self._priorities) < 2:
+            return None
+        prompts = (s for s in self.running if s.remaining > 1)
+        first = next(prompts, None)
+        if waiting:
+            arrived = next((s for s in self.waiting if not self._should_wait(s)), None)
+            if arrived is not None and (first is None or arrived.rank < first.rank):
+                first = arrived
+        if first is None or first.remaining > self.limits.max_step_tokens:
+            return None
+        return first if any(first.goes_before(s) for s in self.running) else None
 
     def complete(
         self, plan: StepPlan, sampled: list[int], failed: Container[Sequence] = ()
@@ -196,6 +229,7 @@ class Scheduler:
         self.memory.check(s.table for s in self.running)
         assert all(not s.table.blocks for s in self.waiting), "a waiting sequence holds blocks"
         live = [s for group in self._live.values() for s in group]
+        assert self._priorities == Counter(s.request.priority for s in live), "a priority was miscounted"
         assert len(live) == len(self.waiting) + len(self.running), "a sequence is nowhere or twice"
         slots = [s.slot for s in self.running] + self._free_slots
         assert sorted(slots) == list(range(self.limits.max_running)), "a slot was lost or given twice"
@@ -214,7 +248,7 @@ class Scheduler:
         step.grant(sequence, count, self.memory.grow(sequence.table, start, end))
         return True
 
-    def _admit(self, step: _Step, before: tuple[float, int]) -> None:
+    def _admit(self, step: _Step, before: tuple[float, int], urgent: Sequence | None = None) -> None:
         """Start waiting sequences in order, up to a rank, while slots, memory and budget last.
 
         Once somebody was preempted nobody is started any more: whoever was put back would be next.
@@ -224,6 +258,9 @@ class Scheduler:
             sequence = self.waiting[position]
             if sequence.rank > before:
                 break
+            if urgent is not None and urgent.goes_before(sequence):
+                position += 1
+                continue
             if self._should_wait(sequence):
                 position += 1
                 continue
@@ -304,6 +341,10 @@ class Scheduler:
             self._leave(sequence)
         else:
             self.waiting.remove(sequence)
+        priority = sequence.request.priority
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
         group = self._live[sequence.request.id]
         group.remove(sequence)
         if not group:

@@ -57,6 +57,10 @@ class Sequence:
             shared = None if self.origin is None else self.origin.guide
             self.guide = shared or Guide(self.request.guided, sorted(self.ends))
 
+    def goes_before(self, other: Sequence) -> bool:
+        """Whether it is more urgent: of better priority, which the other has not made up by waiting."""
+        return self.request.priority < other.request.priority and self.rank < other.rank
+
     @property
     def remaining(self) -> int:
         return len(self.tokens) - self.computed
