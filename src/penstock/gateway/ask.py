@@ -14,7 +14,7 @@ from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.backends import Backend, BackendError
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
-from penstock.gateway.dispatch import Member, Waiting
+from penstock.gateway.dispatch import Member, ReplicaLostError, Waiting
 from penstock.gateway.exchange import PICO, Exchange
 from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.messages import speak
@@ -197,8 +197,11 @@ async def _answered(
             await tries.run(waiting, member)
             return
         except BackendError as error:
-            # Nobody else is there, but one who will be: the request waits for it as it did at first.
-            if not tries.may_go_on(error) or not deployment.dispatcher.returns(waiting):
+            if not tries.may_go_on(error):
+                raise
+            # Nobody else is there, but one who will be: the request waits for it as it did at first. So does
+            # what was taken back from a lost replica: moving it adds no load, whatever is left for retries.
+            if not isinstance(error, ReplicaLostError) and not deployment.dispatcher.returns(waiting):
                 raise
         finally:
             served = exchange.billed()

@@ -27,6 +27,13 @@ NEW_SECONDS: Final = 5.0
 logger = logging.getLogger("penstock.gateway")
 
 
+class ReplicaLostError(BackendError):
+    """The replica was taken out of the rotation before it had begun to answer."""
+
+    def __init__(self) -> None:
+        super().__init__("The replica that should answer stopped responding.", status=503)
+
+
 class Member:
     """A replica in the rotation of its model."""
 
@@ -221,7 +228,7 @@ class Dispatcher:
         """A lost replica keeps what it has begun to answer; the rest can be answered by another."""
         for exchange in list(member.running):
             if not exchange.started:
-                exchange.abort(BackendError("The replica that should answer stopped responding.", status=503))
+                exchange.abort(ReplicaLostError())
 
     def _check_somebody(self, waiting: Waiting, now: float) -> None:
         members = [member for member in self.members.values() if waiting.fits(member.backend)]
