@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.app import app
 from tests.engine.tiny import save_tiny_llama
-from tests.server import Reply, Server
+from tests.server import Reply, Server, poll
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -62,6 +62,19 @@ class Door(Server):
 
     def usage(self, *arguments: str) -> list[dict[str, Any]]:
         return list(json.loads(self.command("usage", "--json", *arguments))["rows"])
+
+    def billed(self, tenant: str, model: str, *, requests: int) -> dict[str, Any]:
+        """The line of `penstock usage` about them, as soon as so many requests are in it."""
+        found: list[dict[str, Any]] = []
+
+        def written() -> bool:
+            found[:] = self.usage("--tenant", tenant, "--model", model)
+            return bool(found) and found[0]["requests"] >= requests
+
+        poll(written, seconds=5)
+        [row] = found
+        assert row["requests"] == requests
+        return row
 
     def ask(self, model: str | None, key: dict[str, str] | None = None, **fields: Any) -> Reply:
         body = {**HI, **fields} if model is None else {**HI, "model": model, **fields}

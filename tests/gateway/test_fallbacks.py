@@ -9,7 +9,6 @@ import pytest
 
 from tests.gateway.door import CHAT, Door, behind
 from tests.gateway.test_bad_callers import LOOK
-from tests.server import poll
 from tests.servers.gated import OpenAIServer
 from tests.servers.http import in_a_thread
 
@@ -62,7 +61,7 @@ def test_the_next_model_answers_at_its_price_under_the_name_that_was_asked_for(d
     assert (reply.headers["x-penstock-tier"], reply.headers["x-penstock-model"]) == ("second", "upstream")
     assert float(reply.headers["x-penstock-cost"]) == pytest.approx(10 * 1000e-6)
     assert reply.headers.get_all("x-penstock-max-tokens") == ["10"], "the cap that held in the end, once"
-    poll(lambda: door.usage("--model", "second")[0]["completion_tokens"] == 10, seconds=5)
+    assert door.billed("default", "second", requests=1)["completion_tokens"] == 10
     assert not door.usage("--model", "first"), "nothing was delivered by it"
 
 

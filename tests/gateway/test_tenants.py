@@ -259,20 +259,6 @@ def said(door: Door) -> list[str]:
     return door.output
 
 
-def billed(door: Door, tenant: str, model: str, *, requests: int) -> dict[str, Any]:
-    """The line of `penstock usage` about it, as soon as so many requests are in it."""
-    found: list[dict[str, Any]] = []
-
-    def written() -> bool:
-        found[:] = door.usage("--tenant", tenant, "--model", model)
-        return bool(found) and found[0]["requests"] >= requests
-
-    poll(written, seconds=5)
-    [row] = found
-    assert row["requests"] == requests
-    return row
-
-
 # ------------------------------------------------------------------- models
 
 
@@ -323,7 +309,7 @@ def test_requests_a_minute_are_counted_and_said(door: Door, keys: Keys) -> None:
     # The limit is the tenant's: another key of it is no way around.
     assert_says_when(door.ask("chat", keys["few too"]), "rate_limit_exceeded")
     assert_says_when(door.ask("free", key, stream=True), "rate_limit_exceeded")
-    row = billed(door, "few", "chat", requests=5)
+    row = door.billed("few", "chat", requests=5)
     assert (row["ok"], row["refused"]) == (3, 2)
 
 
@@ -406,7 +392,7 @@ def test_a_model_without_a_price_has_no_cost(door: Door, acme: dict[str, str]) -
     assert reply.headers["x-penstock-cost"] is None
     assert "cost" not in reply.json()["usage"]
     assert reply.json()["usage"]["latency_ms"] > 0
-    assert float(billed(door, "acme", "free", requests=1)["cost_usd"]) == 0
+    assert float(door.billed("acme", "free", requests=1)["cost_usd"]) == 0
 
 
 def test_the_ledger_has_what_was_delivered_and_nothing_else(
@@ -428,7 +414,7 @@ def test_the_ledger_has_what_was_delivered_and_nothing_else(
     finally:
         upstream.broken = False
 
-    found = billed(door, "counted", "chat", requests=8)
+    found = door.billed("counted", "chat", requests=8)
     assert (found["ok"], found["aborted"], found["failed"], found["refused"]) == (6, 1, 1, 0)
     assert found["completion_tokens"] == 6 * 3 + 1
     assert float(found["cost_usd"]) == pytest.approx(
