@@ -305,7 +305,10 @@ def test_requests_a_minute_are_counted_and_said(door: Door, keys: Keys) -> None:
         assert reply.headers["x-ratelimit-remaining-requests"] == str(left)
         assert reply.headers["x-ratelimit-reset-requests"].endswith("s")
         assert reply.headers["x-ratelimit-limit-tokens"] is None, "it has no such limit"
-    assert_says_when(door.ask("chat", key), "rate_limit_exceeded")
+    refused = door.ask("chat", key)
+    assert_says_when(refused, "rate_limit_exceeded")
+    assert refused.headers["x-ratelimit-limit-requests"] == "3"
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     # The limit is the tenant's: another key of it is no way around.
     assert_says_when(door.ask("chat", keys["few too"]), "rate_limit_exceeded")
     assert_says_when(door.ask("free", key, stream=True), "rate_limit_exceeded")
@@ -318,6 +321,7 @@ def test_tokens_a_minute_are_held_at_first_and_then_as_many_as_were_used(door: D
     never = door.ask("chat", key, max_tokens=5000)
     assert (never.status, never.error["code"]) == (429, "tokens_limit_exceeded")
     assert never.headers["x-should-retry"] == "false"
+    assert never.headers["x-ratelimit-remaining-tokens"] == "2000"
     for _ in range(4):  # each holds 1,500 and takes 105
         reply = door.ask("chat", key, max_tokens=1500)
         assert reply.status == 200, reply.body

@@ -74,7 +74,13 @@ def test_requests_a_minute(opened: Opener) -> None:
         accounts.settle(reserve(accounts, limits), UsageCount(), "ok", 0.0)
     error = refused(accounts, limits)
     assert error.code == "rate_limit_exceeded"
-    assert error.headers == {"Retry-After": "30", "retry-after-ms": "30000"}
+    assert error.headers == {
+        "Retry-After": "30",
+        "retry-after-ms": "30000",
+        "x-ratelimit-limit-requests": "2",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "1m0s",
+    }
     assert "2 requests a minute" in str(error)
     refused(accounts, limits, 29.9)
     reserve(accounts, limits, 30.0)
@@ -96,7 +102,9 @@ def test_a_request_that_can_never_fit_is_told_so_and_not_to_try_again(opened: Op
     error = refused(opened(), tenant(tokens_per_minute=100), prompt=10, output=91)
     assert error.code == "tokens_limit_exceeded"
     assert "never" in str(error)
-    assert error.headers == {"x-should-retry": "false"}
+    assert error.headers["x-should-retry"] == "false"
+    assert "Retry-After" not in error.headers
+    assert error.headers["x-ratelimit-remaining-tokens"] == "100"
 
 
 def test_requests_at_a_time(opened: Opener) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time
 from typing import Final, Literal
 
 from penstock.config import TenantConfig
 from penstock.gateway.accounts.calendar import Calendar
-from penstock.gateway.accounts.hold import Hold
+from penstock.gateway.accounts.hold import Header, Hold
 from penstock.gateway.accounts.keeping import Keeper, microseconds
 from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.accounts.ledger import Ledger
@@ -92,7 +92,7 @@ class Accounts:
             hold.day = self._calendar.today()
         elif (why := self._keeper.reserve(hold)) is not None:
             self.ledger.add(caller.tenant, model, self._calendar.today(), "refused")
-            raise _refused(caller.tenant, why)
+            raise _refused(caller.tenant, why, hold.headers())
         hold.settled = False
         return hold
 
@@ -156,13 +156,14 @@ class Accounts:
             self.settle(self._lost.popleft(), _NOTHING, "failed", now)
 
 
-def _refused(tenant: str, why: Refusal) -> HTTPError:
+def _refused(tenant: str, why: Refusal, standing: Sequence[Header] = ()) -> HTTPError:
     if why.wait is None:
         headers = {"x-should-retry": "false"}
         advice = "it can never pass: make it smaller (max_tokens), or have the limit raised"
     else:
         headers = retry(why.wait / SECOND)
         advice = f"try again in {headers['Retry-After']} seconds"
+    headers |= {name.decode(): value.decode() for name, value in standing}
     return HTTPError(
         429,
         f"{why.message} (tenant {tenant!r}); {advice}.",

@@ -49,7 +49,7 @@ class Hold:
         self.cost = price.most(prompt, output)  # picodollars, at most
         self.at = at  # microseconds, monotonic
         self.day = ""  # YYYY-MM-DD; what is used is billed to the day it was admitted on
-        self.debts = (0, 0)  # of requests and tokens, once this one was admitted
+        self.debts = (0, 0)  # of requests and tokens, with this one's if it was admitted
         self.alone = False  # admitted by this worker's own part of the limits
         self.settled = True  # until it is granted there is nothing to settle
         self._lost = lost

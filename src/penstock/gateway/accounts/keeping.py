@@ -49,6 +49,7 @@ def admit(standing: Standing, hold: Hold, worker: str, calendar: Calendar, spent
     drain(standing, limits, hold.at)
     today = calendar.today()
     _turn_page(standing, limits, hold.tenant, today[:7], spent)
+    hold.debts = (standing.requests, standing.tokens)
     why = refusal(standing, limits, hold.tokens, hold.cost, calendar.month_left)
     if why is not None:
         return why
