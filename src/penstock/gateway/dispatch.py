@@ -54,7 +54,7 @@ class Member:
         self.share = share
         self._added = now
         self.replica = Replica(name=backend.name, weight=weight, joined=now)
-        self.healthy = False  # as last looked at
+        self.healthy = backend.health.state(now) == "healthy"  # as last looked at
         self.leaving = False  # takes nothing new; what it has it finishes
         self.places = dict.fromkeys(LEVELS, 0)  # choices it has, by class
         self.running: set[Exchange] = set()
@@ -74,7 +74,8 @@ class Member:
             self.replica.joined = now  # a replica that comes back starts as slowly as a new one
             logger.info("The replica %s gets requests.", name)
         elif not self.leaving:
-            logger.warning("The replica %s gets no requests: %s.", name, self.backend.health.reason(now))
+            reason = (self.backend.health.reason(now) or "").rstrip(".")
+            logger.warning("The replica %s gets no requests: %s.", name, reason)
 
     @property
     def capacity(self) -> float:
@@ -120,6 +121,9 @@ class Waiting:
         self.fits = fits
         self.place: asyncio.Future[Member] | None = None
 
+    def late(self, now: float) -> bool:
+        return self.ticket.deadline is not None and now >= self.ticket.deadline
+
 
 class Dispatcher:
     """Everybody who waits for one model, and everybody who answers for it."""
@@ -130,6 +134,8 @@ class Dispatcher:
         self._share = share  # this is one of so many processes that fill the same replicas
         self.members: dict[str, Member] = {}
         self._waiting: dict[int, Waiting] = {}
+        # Whose turn has come, but only some replicas could answer, and those are full.
+        self._parked: dict[int, Waiting] = {}
         self._places = Places()
 
     # ------------------------------------------------------------ replicas
@@ -167,8 +173,7 @@ class Dispatcher:
                 self.leave(place.result(), waiting)  # it was given a place as it gave up
                 self.finished(waiting, 0)
             else:
-                self._waiting.pop(waiting.ticket.id, None)
-                self.queue.withdraw(waiting.ticket)
+                self._forget(waiting)
             raise
 
     def again(self, waiting: Waiting, tried: Iterable[str]) -> Member | None:
@@ -208,16 +213,17 @@ class Dispatcher:
     def tick(self) -> None:
         """To be called several times a second: deadlines pass, replicas come and go."""
         now = time.monotonic()
-        for ticket in self.queue.expire(now):
+        late = self.queue.expire(now)
+        late += [parked.ticket for parked in self._parked.values() if parked.late(now)]
+        for ticket in late:
             self._refuse(ticket, "Its turn did not come before its deadline.", 503)
         self._pump(now)
         healthy = [member for member in self.members.values() if member.look(now)]
-        for waiting in list(self._waiting.values()):
+        for waiting in [*self._waiting.values(), *self._parked.values()]:
             try:
                 self._check_somebody(waiting, now)
             except BackendError as error:
                 self._fail(waiting, error)
-                self.queue.withdraw(waiting.ticket)
         if not healthy:
             return
         for member in self.members.values():
@@ -242,12 +248,11 @@ class Dispatcher:
 
     def _pump(self, now: float) -> None:
         """Give places to all whose turn has come."""
-        if not self._waiting:
+        if not self._waiting and not self._parked:
             return
         healthy = [member for member in self.members.values() if member.look(now)]
         if not healthy:
             return
-
         places = sum(member.capacity for member in healthy)
 
         def room(service_class: ServiceClass, tenant: str) -> bool:
@@ -255,21 +260,36 @@ class Dispatcher:
                 service_class, tenant, places
             )
 
+        for waiting in list(self._parked.values()):
+            self._give_place(waiting, healthy, now)
         while (ticket := self.queue.take(now, room)) is not None:
             waiting = self._waiting.pop(ticket.id)
-            assert waiting.place is not None, "only who waits for a place is in the queue"
-            fitting = [member for member in healthy if waiting.fits(member.backend)]
-            if not fitting:
-                self.queue.served(ticket, 0, now)
-                self._fail(waiting, BackendError("No replica of this model can answer now.", status=503))
-                continue
-            free = [member for member in fitting if member.has_room(ticket.service_class)]
-            member = self._seat(waiting, free or fitting, now)
-            if waiting.place.done():  # it was cancelled in this very moment
-                self.leave(member, waiting)
-                self.queue.served(ticket, 0, now)
-            else:
-                waiting.place.set_result(member)
+            self._parked[ticket.id] = waiting
+            self._give_place(waiting, healthy, now)
+
+    def _give_place(self, waiting: Waiting, healthy: list[Member], now: float) -> None:
+        """Seat a request whose turn has come. Where only some replicas fit, it may still have to wait for
+        one of them: outside the queue, so that it holds up nobody who fits elsewhere."""
+        ticket = waiting.ticket
+        assert waiting.place is not None, "only who waits for a place is in the queue"
+        fitting = [member for member in healthy if waiting.fits(member.backend)]
+        if not fitting:
+            self._fail(waiting, BackendError("No replica of this model can answer now.", status=503))
+            return
+        free = [member for member in fitting if member.has_room(ticket.service_class)]
+        if not free:
+            if len(self._parked) > sum(member.capacity for member in fitting):
+                self._refuse(
+                    ticket, "The replicas that could answer are full, and others wait for them.", 429
+                )
+            return
+        del self._parked[ticket.id]
+        member = self._seat(waiting, free, now)
+        if waiting.place.done():  # it was cancelled in this very moment
+            self.leave(member, waiting)
+            self.queue.served(ticket, 0, now)
+        else:
+            waiting.place.set_result(member)
 
     def _seat(self, waiting: Waiting, members: list[Member], now: float) -> Member:
         for member in members:
@@ -286,13 +306,20 @@ class Dispatcher:
         return member
 
     def _refuse(self, ticket: Ticket, message: str, status: Literal[429, 503]) -> None:
-        waiting = self._waiting.get(ticket.id)
+        waiting = self._waiting.get(ticket.id) or self._parked.get(ticket.id)
         if waiting is not None:
             reason: Reason = "full" if status == 429 else "deadline"
             retry_after = self.queue.retry_after(ticket)
             self._fail(waiting, QueueRefusal(message, reason=reason, retry_after=retry_after, status=status))
 
     def _fail(self, waiting: Waiting, error: Exception) -> None:
-        self._waiting.pop(waiting.ticket.id, None)
+        self._forget(waiting)
         if waiting.place is not None and not waiting.place.done():
             waiting.place.set_exception(error)
+
+    def _forget(self, waiting: Waiting) -> None:
+        """It waits no more, and got nothing."""
+        if self._parked.pop(waiting.ticket.id, None) is not None:
+            self.queue.served(waiting.ticket, 0, time.monotonic())
+        elif self._waiting.pop(waiting.ticket.id, None) is not None:
+            self.queue.withdraw(waiting.ticket)
