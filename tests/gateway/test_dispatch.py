@@ -100,6 +100,7 @@ class Desk:
         """Nobody waits, and nobody holds a place."""
         assert len(self.dispatcher.queue) == 0
         assert not self.dispatcher._waiting
+        assert not self.dispatcher._parked
         assert not self.dispatcher._places._held
         for member in self.dispatcher.members.values():
             assert (member.replica.requests, member.replica.tokens, len(member.running)) == (0, 0, 0)
@@ -433,3 +434,50 @@ async def test_whatever_happens_no_place_is_lost(seed: int, policy: str) -> None
             assert isinstance(error, asyncio.CancelledError), error
     desk.check_empty()
     assert "answered" in outcomes
+
+
+def sees(backend: Backend) -> bool:
+    return backend.vision
+
+
+async def test_a_replica_that_alone_fits_gets_no_more_than_it_has_room_for() -> None:
+    desk = Desk(Replica("blind", 50), Replica("sees", 2, vision=True), policy="round_robin")
+    brought = [desk.bring(fits=sees) for _ in range(8)]
+    await settled()
+    placed = [(waiting, task.result()) for waiting, task in brought if task.done() and not task.exception()]
+    refused = [task for _, task in brought if task.done() and task.exception()]
+    assert [member.backend.name for _, member in placed] == ["sees", "sees"]
+    assert all(isinstance(task.exception(), QueueRefusal) for task in refused)
+    # Whoever fits anywhere is not held up by those who wait for that one.
+    other, elsewhere = await desk.placed(fits=lambda backend: not backend.vision)
+    desk.end(other, elsewhere)
+    while placed:
+        desk.end(*placed.pop())
+        await settled()
+        placed += [
+            (waiting, task.result())
+            for waiting, task in brought
+            if task.done()
+            and not task.exception()
+            and waiting.exchange in task.result().running
+            and (waiting, task.result()) not in placed
+        ]
+    assert all(task.done() for _, task in brought)
+    desk.check_empty()
+
+
+async def test_who_waits_for_the_one_replica_that_fits_may_leave_or_be_too_late() -> None:
+    desk = Desk(Replica("blind", 50), Replica("sees", 1, vision=True))
+    first, seat = await desk.placed(fits=sees)
+    _, leaves = desk.bring(fits=sees)
+    await settled()
+    leaves.cancel()
+    await settled()
+    _, late = desk.bring(fits=sees, wait=0.05)
+    await settled()
+    await asyncio.sleep(0.06)
+    desk.dispatcher.tick()
+    with pytest.raises(QueueRefusal, match="deadline"):
+        await late
+    desk.end(first, seat)
+    desk.check_empty()

@@ -60,7 +60,8 @@ async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) ->
         kind = RATE_LIMIT if error.status == 429 else UNAVAILABLE
         headers = retry(error.retry_after)
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
-    if not exchange.started and isinstance(error, HTTPError):
+    placed = exchange.upstream_model
+    if not placed and isinstance(error, HTTPError):
         gateway.metrics.families.refused.labels(exchange.tier, error.code).inc()
     if not exchange.started or isinstance(error, ClientGoneError):
         raise error
@@ -82,8 +83,10 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
     )
     exchange.priority = LEVELS[service_class]
     exchange.deadline = _deadline(headers.get(_DEADLINE), exchange.arrived)
+    if exchange.deadline is not None:
+        gateway.end_at_deadline(exchange, exchange.deadline)
     account = _Account(gateway, exchange, tenant)
-    chain = [deployment, *gateway.fallbacks(deployment)]
+    chain = [deployment, *gateway.fallbacks(deployment, exchange.caller)]
     failure: BackendError | QueueRefusal | None = None  # of the last that could have answered
     outcome: Outcome = "failed"
     try:
@@ -260,8 +263,8 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
         await backend.answer(exchange)
         backend.health.answered(True, time.monotonic())
     except BackendError as error:
-        # One that is busy is not broken.
-        backend.health.answered(error.status == 429, time.monotonic())
+        # One that is busy is not broken, nor one that was asked for what it does not do.
+        backend.health.answered(error.status == 429 or not error.at_fault, time.monotonic())
         raise
     except asyncio.CancelledError:
         lost = exchange.aborted
@@ -269,6 +272,8 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
             raise
         exchange.aborted = None
         _uncancel()
+        if exchange.left:
+            raise ClientGoneError from None
         raise lost from None
     finally:
         deployment.dispatcher.leave(member, waiting)

@@ -17,6 +17,7 @@ from penstock.gateway.backends import Backend
 from penstock.gateway.balance import POLICIES, Policy, PolicyOptions, Query, byte_digests, token_digests
 from penstock.gateway.dispatch import Dispatcher
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.local.backend import OPERATIONS as LOCAL_OPERATIONS
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
@@ -123,16 +124,17 @@ class Deployment:
             )
 
     def needs_vision(self, exchange: Exchange) -> bool:
-        """Whether only backends that may have images can answer; refused if there are none such."""
-        if not exchange.inquiry.has_images:
+        """Whether only backends that may have images and the like can answer; refused if there are none."""
+        if not exchange.inquiry.has_media:
             return False
         if any(backend.vision for backend in self.backends()):
             return True
         if self.served is not None:
             return False  # the engine's own reading of the request says what is wrong, and where
         raise InvalidRequestError(
-            f"The request has an image, and the model {self.name} reads text only.",
-            param="messages",
+            f"The request has an image or another part that is no text, and the model {self.name} reads "
+            "text only.",
+            param=exchange.inquiry.prompt_field,
             code="unsupported_value",
         )
 
@@ -168,7 +170,10 @@ class Deployment:
         exchange.prepared = None
         if served is None or vision or inquiry.operation not in LOCAL_OPERATIONS:
             prompt = sizing.estimated_tokens(inquiry)
-            return Size(prompt, inquiry.n * self._output(prompt, inquiry.max_tokens), inquiry.n)
+            if inquiry.operation not in OUTPUT_LIMITS:  # vectors and scores
+                return Size(prompt, 0, 1)
+            choices = inquiry.choices
+            return Size(prompt, choices * self._output(prompt, inquiry.max_tokens), choices)
         _, prepare, _ = LOCAL_OPERATIONS[inquiry.operation]
         body = inquiry.encode()
         prepared: Any = await served.apart(len(body), lambda: prepare(served, body))

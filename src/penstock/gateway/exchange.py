@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.gateway.call import Call
+from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.inquiry import Inquiry
 from penstock.protocol import sse
 from penstock.protocol.anthropic_errors import anthropic_error_event
@@ -39,6 +39,7 @@ class Exchange:
     __slots__ = (
         "_answered",
         "aborted",
+        "alarm",
         "arrived",
         "asked",
         "call",
@@ -51,6 +52,7 @@ class Exchange:
         "first_byte",
         "headers",
         "inquiry",
+        "left",
         "model",
         "operation",
         "prepared",
@@ -83,6 +85,8 @@ class Exchange:
         self.prepared: Prepared | None = None  # by the tokenizer, if the model has one here
         self.delivered = UsageCount()
         self.task = asyncio.current_task()
+        self.left = False  # the client has
+        self.alarm: asyncio.TimerHandle | None = None  # for its deadline
         self.aborted: BaseException | None = None  # why it is being ended from outside
         self.done = False  # nothing can end it any more
         self._answered = False  # whole, not as a stream
@@ -117,7 +121,9 @@ class Exchange:
         self.headers = [header for header in self.headers if header[0] != name] + [(name, value)]
 
     def abort(self, error: BaseException) -> None:
-        """End the work on it at once, as if it had failed with `error`. The first reason counts."""
+        """End the work on it at once, as if it had failed with `error`. The first reason counts, but a client
+        that has left stays away."""
+        self.left = self.left or isinstance(error, ClientGoneError)
         if self.aborted is None and not self.done:
             self.aborted = error
             assert self.task is not None, "an exchange belongs to the task that answers it"
@@ -148,6 +154,7 @@ class Exchange:
         if usage is not None:
             self.delivered = usage
             self._answered = True
+        self.done = True
 
     async def start_stream(self, headers: Iterable[Header] = ()) -> None:
         self.first_byte = time.monotonic()
@@ -157,7 +164,8 @@ class Exchange:
         """A part of the stream, with so many tokens of the answer."""
         if self.face is not None:
             data = _faced(self.face.feed, data)
-        await self.call.write(data)
+        if data:
+            await self.call.write(data)
         self.delivered.completion += tokens
 
     async def end_stream(self, data: bytes = b"", tokens: int = 0) -> None:
@@ -165,6 +173,7 @@ class Exchange:
             data = _faced(self.face.feed, data)
         await self.call.end_stream(data)
         self.delivered.completion += tokens
+        self.done = True  # whoever hangs up now has had all of it
 
     async def fail_stream(self, error: BaseException) -> None:
         """The status line said 200 long ago: the error must be an event of the stream, and its last."""
@@ -209,12 +218,15 @@ def with_charges(body: bytes, usage: UsageCount) -> bytes:
     found = bytes(_used.decode(body).usage)
     if not found.endswith(b"}"):
         return body
-    at = body.rfind(found) + len(found) - 1
+    # In a string its quotes would be escaped: where this stands is a field. One without content has none
+    # of its own, and is found behind its name.
+    empty = not found[1:-1].strip()
+    at = body.find(found, body.rfind(b'"usage"')) if empty else body.rfind(found)
+    at += len(found) - 1
     charges = b'"latency_ms":%g' % (usage.latency_ms or 0.0)
     if usage.cost is not None:
         charges = b'"cost":%b,' % decimal(usage.cost) + charges
-    comma = b"," if found[1:-1].strip() else b""
-    return body[:at] + comma + charges + body[at:]
+    return body[:at] + (b"" if empty else b",") + charges + body[at:]
 
 
 def decimal(dollars: float) -> bytes:

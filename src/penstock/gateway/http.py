@@ -69,6 +69,8 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
     def write_part(self, data: bytes) -> bool:
         """A part of a stream in one write. What needs more thought goes the long way, through `send`."""
         cycle = self.cycle
+        if not data:
+            return True  # a part without bytes would be the end
         if cycle is None or self.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))

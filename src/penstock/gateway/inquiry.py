@@ -31,7 +31,19 @@ PROMPTS: Final[dict[str, tuple[str, ...]]] = {
     "rerank": ("query", "documents"),
     "score": ("text_1", "text_2", "queries", "documents", "data_1", "data_2"),
 }
-_IMAGES: Final = (b'"image_url"', b'"input_image"', b'"image"')
+# What goes into a prompt beside it, and comes before it there.
+SCHEMAS: Final[dict[str, tuple[str, ...]]] = {
+    "createChatCompletion": ("tools", "functions", "response_format"),
+    "createResponse": ("tools", "text"),
+    "createMessage": ("tools",),
+}
+# The types of parts that are no text, which are also the names of the fields that hold them. What of a body
+# could be one of these, spelled with escapes perhaps, is looked at closely.
+_MEDIA: Final = frozenset(
+    {"image_url", "input_image", "image", "video_url", "input_video", "video"}
+    | {"input_audio", "audio_url", "audio", "input_file", "file", "document"}
+)
+_HINTS: Final = (b"image", b"video", b"audio", b"file", b"document", b"\\u")
 MAX_CHOICES: Final = 1024  # of one request, wherever it goes
 # Names by which other gateways let a client say whom to ask, and with which key. A server behind this
 # one might be such a gateway.
@@ -52,6 +64,7 @@ class _Essentials(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = None
+    best_of: int | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     max_output_tokens: Tokens | None = None
@@ -66,6 +79,7 @@ class _Essentials(msgspec.Struct):
 
 _essentials: Final = msgspec.json.Decoder(_Essentials)
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _anything: Final = msgspec.json.Decoder()
 
 
@@ -90,8 +104,10 @@ class Inquiry:
                     param=name,
                     code="unknown_parameter",
                 )
-        if not 1 <= self.n <= MAX_CHOICES:
-            raise InvalidRequestError(f"n must be between 1 and {MAX_CHOICES}, got {self.n}.", param="n")
+        for name, value in (("n", self.n), ("best_of", self._essentials.best_of)):
+            if value is not None and not 1 <= value <= MAX_CHOICES:
+                message = f"{name} must be between 1 and {MAX_CHOICES}, got {value}."
+                raise InvalidRequestError(message, param=name)
         if self._essentials.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream: true.", param="stream_options"
@@ -167,18 +183,30 @@ class Inquiry:
 
     def prompt_bytes(self) -> bytes:
         """The JSON text of the prompt: its beginning is the same for prompts that begin alike."""
-        names = PROMPTS.get(self.operation, ())
+        names = (*SCHEMAS.get(self.operation, ()), *PROMPTS.get(self.operation, ()))
         return b"\n".join(bytes(self.fields[name]) for name in names if name in self.fields)
 
     @property
-    def has_images(self) -> bool:
-        """Whether a part of the prompt is an image. A text that only speaks of one is not."""
+    def choices(self) -> int:
+        """Answers to be made: of each prompt `n`, or `best_of` to choose them from."""
+        of_each = max(self.n, self._essentials.best_of or 1)
+        prompt = bytes(self.fields.get("prompt", b"")).lstrip()
+        if self.operation != "createCompletion" or not prompt.startswith(b"["):
+            return of_each
+        prompts = decode(_items, prompt)
+        ids = not prompts or bytes(prompts[0])[:1] not in (b'"', b"[")  # of one prompt
+        return of_each if ids else of_each * len(prompts)
+
+    @property
+    def has_media(self) -> bool:
+        """Whether a part of the prompt is an image or another thing that is no text, which a text that only
+        speaks of one is not."""
         body = self._body
-        if b"image" not in body or not any(mark in body for mark in _IMAGES):
+        if not any(hint in body for hint in _HINTS):
             return False
         names = PROMPTS.get(self.operation, ())
         given = [decode(_anything, bytes(self.fields[name])) for name in names if name in self.fields]
-        return _has_image(given)
+        return any(map(_has_media, given))
 
     def set(self, name: str, value: Any) -> None:
         """Give a field another value, for whoever will answer; None takes it out."""
@@ -187,8 +215,11 @@ class Inquiry:
         self._essentials = _essentials.decode(self._body)
 
     def encode(self, changes: Mapping[str, Any] | None = None) -> bytes:
-        """The body as it came, or with these fields changed (None: left out) for one reader of it."""
-        if not changes:
+        """The body as it came; or for somebody else to read, with these fields changed (None: left out).
+
+        That one gets every field once: of a name given twice it might take the first, which nobody here saw.
+        """
+        if changes is None:
             return self._body
         fields = dict(self.fields)
         for name, value in changes.items():
@@ -210,13 +241,12 @@ def _check_encoding(body: bytes) -> None:
         raise InvalidRequestError("The body is not valid UTF-8; JSON must be sent as UTF-8.") from None
 
 
-def _has_image(value: Any) -> bool:
+def _has_media(value: Any) -> bool:
     if isinstance(value, list):
-        return any(map(_has_image, value))
-    if isinstance(value, dict):
-        kind = value.get("type")
-        if isinstance(kind, str) and kind in ("image_url", "input_image", "image"):
-            return True
-        content = value.get("content")
-        return _has_image(content) if isinstance(content, list | dict) else False
-    return False
+        return any(map(_has_media, value))
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    if (isinstance(kind, str) and kind in _MEDIA) or not _MEDIA.isdisjoint(value):
+        return True
+    return any(_has_media(item) for item in value.values() if isinstance(item, list | dict))

@@ -22,7 +22,7 @@ from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.observe.metrics import Metrics
 from penstock.protocol.decode import shown
-from penstock.protocol.errors import HTTPError
+from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
 
 logger = logging.getLogger("penstock.gateway")
@@ -103,8 +103,11 @@ class Gateway:
             )
         return found
 
-    def fallbacks(self, deployment: Deployment) -> list[Deployment]:
-        return [self._by_name[name] for name in deployment.config.fallbacks if name in self._by_name]
+    def fallbacks(self, deployment: Deployment, caller: Caller) -> list[Deployment]:
+        """Who may answer in its place, of those that the caller may use."""
+        found = [self._by_name[name] for name in deployment.config.fallbacks if name in self._by_name]
+        allowed = self.models(caller)
+        return [fallback for fallback in found if fallback in allowed]
 
     # ------------------------------------------------------------ what runs
 
@@ -125,10 +128,29 @@ class Gateway:
             yield
         finally:
             exchange.done = True
+            if exchange.alarm is not None:
+                exchange.alarm.cancel()
             stop_watching()
             self._exchanges.discard(exchange)
             if not self._exchanges:
                 self._idle.set()
+
+    def end_at_deadline(self, exchange: Exchange, deadline: float) -> None:
+        """An answer that has not begun by then is not wanted any more."""
+
+        def end() -> None:
+            if not exchange.started:
+                exchange.abort(
+                    HTTPError(
+                        503,
+                        "The answer did not begin before the request's deadline. Allow it more time.",
+                        code="deadline_exceeded",
+                        type=UNAVAILABLE,
+                        headers=retry(UNAVAILABLE_RETRY_SECONDS),
+                    )
+                )
+
+        exchange.alarm = asyncio.get_running_loop().call_later(deadline - time.monotonic(), end)
 
     async def drain(self) -> None:
         """Take no new work and wait for what runs."""
@@ -147,7 +169,10 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             for deployment in self.deployments.values():
-                deployment.dispatcher.tick()
+                try:
+                    deployment.dispatcher.tick()
+                except Exception:  # one model's trouble must not stop the clock of all
+                    logger.exception("The queue of %s could not be looked after.", deployment.name)
             if self.accounts.due(time.monotonic()) and (flushing is None or flushing.done()):
                 flushing = asyncio.create_task(asyncio.to_thread(self.accounts.flush))
 
@@ -159,9 +184,10 @@ class Gateway:
             for member in deployment.dispatcher.members.values():
                 if member.look(now):
                     return None
+                # Anybody may ask: no names of replicas, which are often their addresses.
                 reason = member.backend.health.reason(now) or "it is leaving"
-                reasons.append(f"{deployment.name}: {member.backend.name}: {reason}")
-        return "; ".join(reasons) + "." if reasons else "No model has a replica."
+                reasons.append(f"a replica of {deployment.name}: {reason}")
+        return "; ".join(dict.fromkeys(reasons)) + "." if reasons else "No model has a replica."
 
     # ------------------------------------------------------------ what is counted
 
