@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.protocol.errors import (
+    INVALID_REQUEST,
     RATE_LIMIT,
     SERVER_ERROR,
     UNAVAILABLE,
@@ -34,7 +35,13 @@ class BackendError(HTTPError):
     """
 
     def __init__(
-        self, message: str, *, status: int = 502, retry_after: float | None = None, died: bool = False
+        self,
+        message: str,
+        *,
+        status: int = 502,
+        retry_after: float | None = None,
+        died: bool = False,
+        at_fault: bool = True,
     ) -> None:
         super().__init__(
             status,
@@ -44,7 +51,19 @@ class BackendError(HTTPError):
             headers=retry(retry_after or UNAVAILABLE_RETRY_SECONDS) if status in (429, 503) else None,
         )
         self.retry_after = retry_after  # seconds, if it said so
+        self.at_fault = at_fault  # it counts against its health
         self.died = died  # it went down with this request, which may be the reason
+
+
+class NotOfferedError(BackendError):
+    """The backend lacks what was asked of it, whatever else it answers. It is none the worse for that.
+
+    Whoever raises this has taken the operation out of its `operations` where that is what it lacks.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=400, at_fault=False)
+        self.code, self.param, self.type = "unsupported_task", "model", INVALID_REQUEST
 
 
 class Backend(Protocol):
@@ -56,7 +75,7 @@ class Backend(Protocol):
 
     @property
     def operations(self) -> frozenset[str]:
-        """What it can answer, by the names of `protocol.openapi.OPERATIONS`."""
+        """What it can answer, by the names of `protocol.openapi.OPERATIONS`, as far as is known now."""
 
     @property
     def vision(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from penstock.gateway.backends.load import LoadReader
@@ -34,8 +34,12 @@ class Watch:
         sources: Sources,
         headers: bytes,
         timeout: float,
+        on_return: Callable[[], None] | None = None,
     ) -> None:
+        """`on_return` is called when the server is healthy that was not."""
         self.seen = False
+        self._on_return = on_return
+        self._healthy = True  # as last looked at
         self._origin = origin
         self._health = health
         self._path = path
@@ -69,6 +73,7 @@ class Watch:
             late = now - expected
             if late > TICK_SECONDS:
                 self._health.excuse(late)  # it was us who stood still
+            self._look(now)
             if self.seen:
                 self.seen = False
                 self._health.token(now)
@@ -81,6 +86,12 @@ class Watch:
                 self._begin(self._read_load())
             expected = now + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
+
+    def _look(self, now: float) -> None:
+        healthy = self._health.state(now) == "healthy"
+        if healthy and not self._healthy and self._on_return is not None:
+            self._on_return()
+        self._healthy = healthy
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
+from penstock.gateway.backends.abilities import Abilities
 from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
 from penstock.gateway.backends.relay_answer import read_answer
 from penstock.gateway.backends.relay_errors import garbage, refusal, unusable
@@ -44,12 +45,12 @@ class RelayBackend:
         self.name = config.name
         self.vision = config.vision
         self.upstream_model = config.model or model.name
-        self.operations = preset.operations
         self.capacity = config.max_concurrent or preset.capacity
         self.prioritizes = bool(config.priority and preset.priority)
         limits = server_limits(health) if preset.health is not None else unwatched_limits(health)
         self.health = Health(limits, time.monotonic())
         self._preset = preset
+        self._abilities = Abilities(preset.operations)
         self._paths = paths_of(options)
         self._origin = origin_of(config, preset)
         key = config.api_key or (os.environ.get(preset.key_variable) if preset.key_variable else None)
@@ -61,7 +62,12 @@ class RelayBackend:
             sources=preset.load,
             headers=self._headers,
             timeout=limits.probe_timeout,
+            on_return=self._abilities.forget,
         )
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return self._abilities.offered(time.monotonic())
 
     def load(self) -> Load | None:
         return self._watch.load(time.monotonic())
@@ -85,6 +91,7 @@ class RelayBackend:
                     await self._stream(exchange, response)
                 else:
                     await self._whole(exchange, response)
+            self._abilities.answered(exchange.operation.asks)
         except UpstreamError as error:
             self._log(exchange, f"{error} {error.detail}")
             if error.kind in ("refused", "unresolved"):
@@ -153,7 +160,8 @@ class RelayBackend:
         self._log(exchange, f"status {response.status}")
         # What it says may quote the prompt, which is nobody's but the tenant's.
         logger.debug("It said: %s", body[:500].decode("utf-8", "replace"))
-        raise refusal(response.status, response.header(b"retry-after"), body, self._names(exchange))
+        error = refusal(response.status, response.header(b"retry-after"), body, self._names(exchange))
+        raise self._abilities.refused(exchange.operation.asks, response.status, error, time.monotonic())
 
     def _names(self, exchange: Exchange) -> dict[str, str]:
         same = self.upstream_model == exchange.model

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.gateway.backends import BackendError
+from penstock.gateway.backends import BackendError, NotOfferedError
 from penstock.gateway.upstream import UpstreamError
 from penstock.protocol.errors import HTTPError
 
@@ -20,12 +20,28 @@ MAX_RETRY_SECONDS: Final = 3600.0
 _CLIENTS: Final = {400: 400, 409: 400, 413: 413, 422: 400}
 _LATER: Final = {408: 504, 425: 503, 429: 429, 503: 503, 504: 504, 524: 504, 529: 503}
 _CREDENTIALS: Final = (401, 402, 403, 407)
+_ABSENT: Final = (404, 405, 501)
 
 _TOO_LONG: Final = re.compile(
     r"context[ _](?:length|size|window)|exceed_context|maximum (?:sequence|input|prompt) length|"
     r"max_seq_len|max_num_tokens|`inputs` (?:tokens|must have)|prompt is too long|longer than the m",
     re.IGNORECASE,
 )
+# A 404 for the model: the configuration's mistake. Names of models and keys may stand between the words.
+_NO_MODEL: Final = re.compile(
+    r"\b(?:model|deployment)\b.*(?:not exist|not found|not available|not have access|not served)|"
+    r"(?:unknown|no such|not find|not found|invalid) (?:the )?(?:model|deployment)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_MODEL_CODES: Final = ("model_not_found", "DeploymentNotFound", "ModelNotFound")
+# A 404 for something that the request itself names, such as an earlier response.
+_NAMED: Final = re.compile(
+    r"(?:the )?(?:previous )?(?:response|conversation|file|container|item)\b.*\bnot (?:found|exist)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILE_NOT_FOUND: Final = "File Not Found"  # which is how llama.cpp says that it has no such endpoint
+# A 501 for a whole endpoint; others are for something that the request asks in it.
+_NO_ENDPOINT: Final = re.compile(r"\bAPI\b|\bendpoint\b|server does not support", re.IGNORECASE)
 # Where a server is and where it keeps its files is nobody's business.
 _ADDRESS: Final = re.compile(r"\b\w+://[^\s'\"<>)\]]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+")
 _PATH: Final = re.compile(r"(?<![\w/.~-])[/~]/?[\w.@+-]+(?:/[\w.@+-]+)+/?")
@@ -79,11 +95,8 @@ def failed(status: int, said: Words, names: dict[str, str], retry_after: bytes =
             "The server behind this model does not accept the gateway's credentials; "
             "whoever runs the gateway must set the backend's api_key."
         )
-    if status == 404:
-        return BackendError(
-            "The server behind this model does not know the model or this endpoint; "
-            "whoever runs the gateway must check the backend's url and model."
-        )
+    if status in _ABSENT:
+        return _absent(status, said, names)
     if status in _LATER:
         what = "has too many requests" if status == 429 else "cannot answer now"
         return BackendError(
@@ -93,6 +106,14 @@ def failed(status: int, said: Words, names: dict[str, str], retry_after: bytes =
         )
     return BackendError(
         f"The server behind this model failed with status {status}.", retry_after=seconds(retry_after)
+    )
+
+
+def misplaced(status: int) -> BackendError:
+    """What to raise where something is gone that was there, or never was and should be."""
+    return BackendError(
+        f"The server behind this model does not know the model or this endpoint (status {status}); "
+        "whoever runs the gateway must check the backend's url and model."
     )
 
 
@@ -114,6 +135,19 @@ def seconds(header: bytes) -> float | None:
     except ValueError:
         return None
     return min(value, MAX_RETRY_SECONDS) if math.isfinite(value) and value >= 0 else None
+
+
+def _absent(status: int, said: Words, names: dict[str, str]) -> HTTPError:
+    """Whether it is the model, the endpoint, or something that the request names which is not there."""
+    message, coded = said.message, said.code in _NO_MODEL_CODES
+    named = _NAMED.match(message) and message != _FILE_NOT_FOUND
+    if status == 404 and not coded and named:
+        return _clients(400, said, names)
+    if status == 404 and (coded or _NO_MODEL.search(message)):
+        return misplaced(status)
+    if status == 501 and message and not _NO_ENDPOINT.search(message):
+        return _clients(400, said, names)
+    return NotOfferedError("The server behind this model does not offer this endpoint.")
 
 
 def _clients(status: int, said: Words, names: dict[str, str]) -> HTTPError:
