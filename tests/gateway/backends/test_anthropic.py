@@ -18,7 +18,8 @@ from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.anthropic import AnthropicBackend
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.sse_reader import EventReader
-from tests.servers.anthropic import KEY, MODEL, AnthropicServer, Fault
+from tests.gateway.upstream.raw import RawServer, always, chunked
+from tests.servers.anthropic import KEY, MODEL, AnthropicServer, Fault, event
 from tests.servers.asking import Asked, ask, asked
 
 CHAT = {"model": "ours", "messages": [{"role": "user", "content": "one two three"}]}
@@ -35,7 +36,7 @@ async def server() -> AsyncIterator[AnthropicServer]:
         yield running
 
 
-def backend_of(server: AnthropicServer, **fields: Any) -> AnthropicBackend:
+def backend_of(server: AnthropicServer | RawServer, **fields: Any) -> AnthropicBackend:
     config = BackendConfig(
         **{"name": "a", "kind": "anthropic", "url": server.url, "api_key": KEY, "model": MODEL, **fields}
     )
@@ -61,6 +62,25 @@ def events(answer: Asked) -> list[Any]:
         each.type for each in decoded
     ]
     return decoded
+
+
+async def test_tokens_that_are_told_after_the_last_text_are_billed_too() -> None:
+    told = {"input_tokens": 5, "output_tokens": 1}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": MODEL, "content": []}
+    head, *rest = (
+        event("message_start", message={**message, "usage": told}),
+        event("content_block_start", index=0, content_block={"type": "text", "text": "hi"}),
+        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}),
+        event("message_delta", delta={}, usage={"output_tokens": 9}),
+        event("message_stop"),
+    )
+    pieces = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in rest)
+    async with RawServer(always(chunked(head, end=b""), *pieces, b"0\r\n\r\n")) as running:
+        backend = backend_of(running)
+        answer = await ask(backend, "createChatCompletion", STREAMED)
+        await backend.close()
+    assert answer.chunks[-1]["usage"]["completion_tokens"] == 9
+    assert answer.exchange.delivered.completion == 9
 
 
 async def test_a_chat_is_answered_in_openais_words(

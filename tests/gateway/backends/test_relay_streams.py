@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from penstock.config import PriceConfig
+from penstock.gateway.accounts.price import Price
 from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.relay_stream import MAX_EVENT_BYTES
 from penstock.protocol.errors import HTTPError
-from tests.gateway.backends.asking import Got, ask, backend_of
+from tests.gateway.backends.asking import Got, ask, backend_of, exchange_of
 from tests.gateway.upstream.raw import Handler, Peer, RawServer, always, once, plain
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -201,6 +203,21 @@ async def test_a_server_that_tells_no_usage_is_counted_by_chunks_with_content() 
     )
     assert got.delivered.completion == 2
     assert got.events[-2]["usage"]["completion_tokens"] == 2
+
+
+async def test_where_the_server_tells_no_usage_the_cost_that_is_told_is_the_one_that_is_billed() -> None:
+    price = Price.of(PriceConfig(input=1000.0, output=10.0))
+    options = {"stream_options": {"include_usage": True}}
+    async with RawServer(streaming(*PLAIN, DONE)) as server:
+        backend = backend_of(server.url)
+        got = Got()
+        exchange = exchange_of("createChatCompletion", {"model": "mine", **CHAT, **options}, got)
+        exchange.price, exchange.delivered.prompt = price, 40  # as it was estimated before
+        await backend.answer(exchange)
+        await backend.close()
+    told, billed = got.events[-2]["usage"], exchange.billed()
+    assert (told["prompt_tokens"], told["completion_tokens"]) == (billed.prompt, billed.completion) == (40, 2)
+    assert told["cost"] == exchange.cost(billed) == pytest.approx(0.04002)
 
 
 async def test_a_final_usage_corrects_the_count_of_chunks() -> None:

@@ -90,7 +90,8 @@ class AnthropicBackend:
             chunks = ChatChunks(header)
             await self._stream(exchange, response, chunks)
             exchange.charge(chunks.usage)
-            await exchange.end_stream(chunks.closing())
+            rest = chunks.usage.completion - exchange.delivered.completion
+            await exchange.end_stream(chunks.closing(), rest)
             await last_bytes(response)
 
     async def _relay(self, exchange: Exchange) -> None:

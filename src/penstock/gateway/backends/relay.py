@@ -148,6 +148,7 @@ class RelayBackend:
             wants_usage=inquiry.include_usage,
             wants_running=inquiry.running_usage,
             choices=_choices(exchange),
+            prompt=exchange.delivered.prompt,
             charged=exchange.charge,
         )
 

@@ -68,6 +68,7 @@ class ChatStream:
         "_last",
         "_name",
         "_pending",
+        "_prompt",
         "_rename",
         "_reported",
         "_running",
@@ -89,9 +90,11 @@ class ChatStream:
         wants_usage: bool,
         wants_running: bool,
         choices: int,
+        prompt: int,
         charged: Callable[[UsageCount], None],
     ) -> None:
         """`name`: the client's for the model. `choices`: how many there will be, if that is known to be one.
+        `prompt`: its tokens, as far as we know; used if the server does not tell.
 
         `charged` is called with the usage before it is written, to note what it costs.
         """
@@ -101,6 +104,7 @@ class ChatStream:
         self._wants_usage = wants_usage
         self._wants_running = wants_running
         self._choices = choices
+        self._prompt = prompt
         self._charged = charged
         self._by_choice: dict[int, int] = {}
         self._pending = b""
@@ -251,7 +255,7 @@ class ChatStream:
         if not self._wants_usage:
             return sse.DONE
         if usage is None:
-            usage = UsageCount(0, self.counted)
+            usage = UsageCount(self._prompt, self.counted)
         self._charged(usage)
         return self._usage_event(usage) + sse.DONE
 
