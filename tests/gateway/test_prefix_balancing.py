@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.faults.load import Load
+from tests.faults.load import Load, until
 from tests.faults.tiny import save_tiny_model
-from tests.server import Server, poll
+from tests.server import Server
 
 REPLICAS = 4
 PREFIXES, EACH = 20, 10
@@ -41,7 +40,9 @@ def write(config: Path, balance: str) -> None:
         "one": {"backends": [engine]},
         "several": {"backends": [{**engine, "replicas": REPLICAS}], "balance": balance},
     }
-    config.write_text(yaml.safe_dump({"models": models, "health": {"slow_start": "1ms"}}))
+    # Probes generate too, and would be counted.
+    health = {"slow_start": "1ms", "probe_every": "10m"}
+    config.write_text(yaml.safe_dump({"models": models, "health": health}))
 
 
 def workload(model: str, seed: int) -> list[dict[str, Any]]:
@@ -56,17 +57,18 @@ def workload(model: str, seed: int) -> list[dict[str, Any]]:
 
 async def measured(server: Server, model: str, seed: int) -> tuple[float, list[float]]:
     """The share of prompt tokens that were found in caches, and the tokens of each engine."""
+    # An engine tells of its work a little later; also of the token that it starts with.
+    await until(lambda: all(generated > 0 for _, _, generated in tokens(server, model).values()), seconds=10)
     before = tokens(server, model)
     answers = await Load(server, workload(model, seed), at_once=8).run()
     assert [answer.status for answer in answers] == [200] * len(answers)
     usages = [answer.json()["usage"] for answer in answers]
     asked = sum(usage["prompt_tokens"] for usage in usages)
-    # An engine tells of its work a little later.
-    await asyncio.to_thread(
-        poll,
-        lambda: sum(queries for queries, _, _ in difference(tokens(server, model), before)) == asked,
-        seconds=10,
-    )
+
+    def all_told() -> bool:
+        return sum(queries for queries, _, _ in difference(tokens(server, model), before)) == asked
+
+    await until(all_told, seconds=10)
     engines = difference(tokens(server, model), before)
     hits = sum(hits for _, hits, _ in engines)
     assert hits == sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
@@ -113,6 +115,6 @@ async def test_several_replicas_find_nearly_as_much_as_one_and_none_is_hot(
     # In turn each replica has to compute what the others have.
     write(config, balance="round_robin")
     server.signal(signal.SIGHUP)
-    await asyncio.to_thread(poll, lambda: "Read the configuration again" in server.log(), seconds=10)
+    await until(lambda: "Read the configuration again" in server.log(), seconds=10)
     in_turn, _ = await measured(server, "several", seed=3)
     assert in_turn < 0.8 * alone
