@@ -18,7 +18,7 @@ from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.anthropic import AnthropicBackend
 from penstock.protocol.errors import HTTPError
 from penstock.protocol.sse_reader import EventReader
-from tests.gateway.upstream.raw import RawServer, always, chunked
+from tests.gateway.upstream.raw import Peer, RawServer, always, chunked
 from tests.servers.anthropic import KEY, MODEL, AnthropicServer, Fault, event
 from tests.servers.asking import Asked, ask, asked
 
@@ -81,6 +81,36 @@ async def test_tokens_that_are_told_after_the_last_text_are_billed_too() -> None
         await backend.close()
     assert answer.chunks[-1]["usage"]["completion_tokens"] == 9
     assert answer.exchange.delivered.completion == 9
+
+
+@pytest.mark.parametrize("operation", ["createChatCompletion", "createMessage"])
+async def test_a_stream_is_over_for_its_client_before_it_is_for_its_connection(operation: str) -> None:
+    end = asyncio.Event()
+    usage = {"input_tokens": 5, "output_tokens": 1}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": MODEL, "content": []}
+    stream = chunked(
+        event("message_start", message={**message, "usage": usage}),
+        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}),
+        event("message_stop"),
+        end=b"",
+    )
+
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.asked()
+            await peer.send(stream)
+            await end.wait()
+            await peer.send(b"0\r\n\r\n")
+
+    async with RawServer(handler) as running, asyncio.timeout(10):
+        backend = backend_of(running)
+        await ask(backend, operation, {**STREAMED, "max_tokens": 5})
+        end.set()
+        while not backend._origin._idle:  # noqa: ASYNC110 (what is watched is a list)
+            await asyncio.sleep(0.001)
+        await ask(backend, operation, {**STREAMED, "max_tokens": 5})
+        assert running.connections == 1
+        await backend.close()
 
 
 async def test_a_chat_is_answered_in_openais_words(

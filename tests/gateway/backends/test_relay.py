@@ -72,13 +72,13 @@ async def test_only_the_answers_own_model_is_renamed() -> None:
     assert got.json()["choices"][0]["message"]["content"] == said
 
 
-async def test_the_body_goes_on_byte_for_byte_when_nothing_must_change() -> None:
+async def test_fields_go_on_byte_for_byte_when_nothing_must_change() -> None:
     async with RawServer(answering(CHAT)) as server:
         backend = backend_of(server.url, model="mine")
         got = await ask(backend, {"messages": MESSAGES, "temperature": 0.70})
         await backend.close()
     assert got.exchange is not None
-    assert server.requests[0].body == got.exchange.inquiry.encode()
+    assert server.requests[0].body == got.exchange.inquiry.encode({})
 
 
 async def test_the_client_keeps_its_key_and_cookies_and_the_server_gets_ours() -> None:

@@ -12,6 +12,7 @@ from penstock.config import PriceConfig
 from penstock.gateway.accounts.price import Price
 from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.relay_stream import MAX_EVENT_BYTES
+from penstock.gateway.upstream import response
 from penstock.protocol.errors import HTTPError
 from tests.gateway.backends.asking import Got, ask, backend_of, exchange_of
 from tests.gateway.upstream.raw import Handler, Peer, RawServer, always, once, plain
@@ -463,4 +464,43 @@ async def test_a_client_that_is_slow_holds_the_server_back() -> None:
         assert 0 < sent * len(piece) < 16 << 20
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await backend.close()
+
+
+# ---------------------------------------------------------------------- the end of the connection
+
+
+async def test_a_stream_is_over_for_its_client_before_it_is_for_its_connection() -> None:
+    end = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.asked()
+            await peer.send(HEAD, *(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (*PLAIN, DONE)))
+            await end.wait()
+            await peer.send(b"0\r\n\r\n")
+
+    async with RawServer(handler) as server, asyncio.timeout(10):
+        backend = backend_of(server.url)
+        assert (await ask(backend, CHAT)).ended
+        end.set()
+        while not backend._origin._idle:  # noqa: ASYNC110 (what is watched is a list)
+            await asyncio.sleep(0.001)
+        assert (await ask(backend, CHAT)).ended
+        assert server.connections == 1
+        await backend.close()
+
+
+async def test_a_connection_whose_stream_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response, "LAST_BYTES_SECONDS", 0.01)
+
+    async def handler(peer: Peer) -> None:
+        await peer.asked()
+        await peer.send(HEAD, *(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (*PLAIN, DONE)))
+        await peer.gone()
+
+    async with RawServer(handler) as server, asyncio.timeout(10):
+        backend = backend_of(server.url)
+        assert (await ask(backend, CHAT)).ended
+        await server.hung_up.wait()
         await backend.close()

@@ -11,8 +11,8 @@ import msgspec
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
 from penstock.errors import ConfigError, InvalidRequestError
 from penstock.gateway.backends import BackendError
-from penstock.gateway.backends.foreign import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, last_bytes, origin_of
 from penstock.gateway.backends.relay_errors import unusable
+from penstock.gateway.backends.server import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, origin_of
 from penstock.gateway.balance import Load
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, unwatched_limits
@@ -92,7 +92,6 @@ class AnthropicBackend:
             exchange.charge(chunks.usage)
             rest = chunks.usage.completion - exchange.delivered.completion
             await exchange.end_stream(chunks.closing(), rest)
-            await last_bytes(response)
 
     async def _relay(self, exchange: Exchange) -> None:
         inquiry = exchange.inquiry
@@ -106,7 +105,6 @@ class AnthropicBackend:
                 return
             await self._stream(exchange, response, MessageRelay(exchange.model, exchange.charge))
             await exchange.end_stream()
-            await last_bytes(response)
 
     async def _ask(self, exchange: Exchange, body: bytes, version: str) -> Response:
         """Send it; what is not 200 is raised."""
@@ -146,6 +144,7 @@ class AnthropicBackend:
             if failure is not None:
                 raise failure
             if stream.complete:
+                response.release()
                 return
         raise ForeignAnswerError("The server's stream ended before its answer did.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -16,9 +15,10 @@ from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
 from penstock.gateway.backends.relay_answer import read_answer
 from penstock.gateway.backends.relay_errors import garbage, refusal, unusable
 from penstock.gateway.backends.relay_named import NamedStream
-from penstock.gateway.backends.relay_options import origin_of, paths_of, preset_of, read_options
+from penstock.gateway.backends.relay_options import DEFAULT_PREFIX, paths_of, preset_of, read_options
 from penstock.gateway.backends.relay_request import request_body, request_headers, static_headers
 from penstock.gateway.backends.relay_stream import ChatStream
+from penstock.gateway.backends.server import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, origin_of
 from penstock.gateway.balance import Load
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, server_limits, unwatched_limits
@@ -26,9 +26,6 @@ from penstock.gateway.upstream import Response, UpstreamError
 
 logger = logging.getLogger("penstock.gateway")
 
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # thousands of vectors are large
-MAX_ERROR_BYTES: Final = 64 * 1024
-LAST_BYTES_SECONDS: Final = 1.0  # for the end of a stream's connection, after the end of the stream
 
 _NAMED: Final = ("createResponse", "createMessage")
 _EVENTS: Final = b"text/event-stream"
@@ -52,7 +49,7 @@ class RelayBackend:
         self._preset = preset
         self._abilities = Abilities(preset.operations)
         self._paths = paths_of(options)
-        self._origin = origin_of(config, preset)
+        self._origin = origin_of(config, DEFAULT_PREFIX, preset.url)
         key = config.api_key or (os.environ.get(preset.key_variable) if preset.key_variable else None)
         self._headers = static_headers(key, config.headers)
         self._watch = Watch(
@@ -131,10 +128,10 @@ class RelayBackend:
                 usage.cached,
                 usage.reasoning,
             )
+        response.release()
         if not exchange.started:
             await exchange.start_stream()
         await exchange.end_stream(out, tokens)
-        await _last_bytes(response)
 
     def _reading(self, exchange: Exchange) -> ChatStream | NamedStream:
         inquiry = exchange.inquiry
@@ -181,14 +178,3 @@ def _choices(exchange: Exchange) -> int:
     items = _prompts.decode(prompt)
     one = not items or bytes(items[0])[:1].isdigit()  # the ids of one prompt
     return n if one else n * len(items)
-
-
-async def _last_bytes(response: Response) -> None:
-    """Let the server close its stream properly, so that the connection can be used again."""
-    if not response.ended:
-        try:
-            async with asyncio.timeout(LAST_BYTES_SECONDS):
-                while await response.chunk():
-                    pass
-        except (TimeoutError, UpstreamError):
-            pass  # the client has its answer

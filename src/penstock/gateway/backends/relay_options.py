@@ -10,7 +10,6 @@ import msgspec
 from penstock.config.sections import BackendConfig
 from penstock.errors import ConfigError
 from penstock.gateway.backends.presets import PATHS, PRESETS, Preset, RunningUsage
-from penstock.gateway.upstream import Origin, Timeouts
 
 DEFAULT_PREFIX = "/v1"
 
@@ -63,15 +62,3 @@ def paths_of(options: RelayOptions) -> dict[str, bytes]:
     """Where each operation is. A prefix in place of /v1 is for providers that have another."""
     prefix = options.prefix.rstrip("/").encode()
     return {name: prefix + path.removeprefix(DEFAULT_PREFIX.encode()) for name, path in PATHS.items()}
-
-
-def origin_of(config: BackendConfig, preset: Preset) -> Origin:
-    """The server itself. Clients' configurations end a base URL with /v1; so may ours."""
-    url = config.url or preset.url
-    if url is None:
-        raise ConfigError(f"The backend {config.name!r} needs a url; write http://host:port.")
-    times = config.timeouts
-    return Origin(
-        url.rstrip("/").removesuffix(DEFAULT_PREFIX),
-        timeouts=Timeouts(connect=times.connect, first_byte=times.first_byte, idle=times.idle),
-    )

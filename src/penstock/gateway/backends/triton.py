@@ -18,9 +18,9 @@ from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
 from penstock.engine.request import SamplingParams
 from penstock.errors import InvalidRequestError, PenstockError
 from penstock.gateway.backends import BackendError
-from penstock.gateway.backends.foreign import origin_of
 from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
 from penstock.gateway.backends.relay_errors import decent, unusable
+from penstock.gateway.backends.server import origin_of
 from penstock.gateway.backends.triton_client import TritonClient
 from penstock.gateway.backends.triton_options import metrics_page, read_options
 from penstock.gateway.backends.triton_text import Output, Prompts

@@ -10,8 +10,8 @@ import msgspec
 
 from penstock.engine.request import SamplingParams
 from penstock.gateway.backends import BackendError
-from penstock.gateway.backends.foreign import MAX_ANSWER_BYTES, MAX_ERROR_BYTES
 from penstock.gateway.backends.relay_errors import Words, failed
+from penstock.gateway.backends.server import MAX_ANSWER_BYTES, MAX_ERROR_BYTES
 from penstock.gateway.backends.triton_options import TritonOptions
 from penstock.gateway.upstream import Origin, Response
 from penstock.protocol.foreign import ForeignAnswerError

@@ -10,11 +10,12 @@ from penstock.gateway.upstream.errors import UpstreamError
 if TYPE_CHECKING:
     from penstock.gateway.upstream.connection import Connection
 
+LAST_BYTES_SECONDS: Final = 1.0  # for the end of an answer that nobody waits for
 HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a consumer before the server is made to wait
 
 
 class Response:
-    """Close it, or leave its `with`: an answer that nobody takes keeps its connection.
+    """Close it, release it, or leave its `with`: an answer that nobody takes keeps its connection.
 
     `parts` is the connection's own list until the answer has ended, since the parser appends to it directly;
     from then on it is this answer's, and the connection may already serve another one.
@@ -22,6 +23,7 @@ class Response:
 
     __slots__ = (
         "_connection",
+        "_released",
         "_waiter",
         "begun",
         "ended",
@@ -35,6 +37,7 @@ class Response:
 
     def __init__(self, connection: Connection, parts: list[bytes]) -> None:
         self._connection = connection
+        self._released = False
         self._waiter: asyncio.Future[None] | None = None
         self.parts = parts
         self.held = 0  # bytes received since the consumer last took some
@@ -123,8 +126,16 @@ class Response:
         if not self.ended and self.error is None:
             self._connection.fail(UpstreamError("closed_early", "The answer was closed before its end."))
 
+    def release(self) -> None:
+        """Nobody waits for the rest, which should be little: it may still end properly, so that its connection
+        can be used again, and is hung up on if it does not soon."""
+        if not self.ended and not self._released:
+            self._released = True
+            self._connection.loop.call_later(LAST_BYTES_SECONDS, self.close)
+
     def __enter__(self) -> Response:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._released:
+            self.close()
