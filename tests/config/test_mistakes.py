@@ -98,6 +98,7 @@ def test_in_a_model(text: str, said: str) -> None:
         ("vllm: 'http://'", "is not an address"),
         ("vllm: 'http://x:99999'", "is not an address"),
         ("vllm: 'http://x?a=b'", "must end before the '?'"),
+        ("vllm: 'http://x/ü'", "is not an address: it must be ASCII"),
         ("kind: vlm, url: 'http://x'", "(the nearest is 'vllm'), got 'vlm'"),
         ("url: 'http://x'", "does not say what kind of backend it is"),
         ("vllm: 'http://x', sglang: 'http://y'", "is both 'vllm' and 'sglang'"),

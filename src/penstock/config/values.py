@@ -20,6 +20,7 @@ _SCALED = re.compile(r"(\d+(?:\.\d+)?) ?([kKmMgGtT])")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKmMgGtT]?)(i?[bB])?")
 _DURATION = re.compile(r"(.*?) ?(ms|s|m)?")
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
+_SENDABLE = re.compile(r"[\x21-\x7e]+")  # what the head of a request may carry
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
@@ -146,9 +147,9 @@ def parse_url(value: object) -> str:
         raise UnfitError("has no scheme; write http:// or https:// before it")
     if parts.scheme not in ("http", "https"):
         raise UnfitError("must be http or https")
-    if not parts.hostname or port == 0 or any(character.isspace() for character in text):
-        raise UnfitError("is not an address")
-    if parts.query or parts.fragment:
+    if not parts.hostname or port == 0 or not _SENDABLE.fullmatch(text):
+        raise UnfitError("is not an address" if text.isascii() else "is not an address: it must be ASCII")
+    if "?" in text or "#" in text:
         raise UnfitError("must end before the '?' or '#'; what is asked is added to it", quote=False)
     return text.rstrip("/")
 

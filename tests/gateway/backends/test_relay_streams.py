@@ -69,7 +69,7 @@ async def relay(handler: Handler, body: dict[str, Any] | None = None, **more: An
         backend = backend_of(server.url, **{"kind": "vllm", **more})
         try:
             got = await ask(backend, {**CHAT, **(body or {})}, **asked)
-            assert backend._origin.connections == server.connections == 1  # kept for the next one
+            assert len(backend._origin._connections) == server.connections == 1  # kept for the next one
             return got
         finally:
             await backend.close()

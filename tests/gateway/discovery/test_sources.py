@@ -1,4 +1,4 @@
-"""Where servers are: from lists, files, names and servers' own announcements, as they change."""
+"""Where servers are: from files, names and servers' own announcements, as they change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from penstock.gateway.discovery import (
     FileSource,
     SharedRegistry,
     Source,
-    StaticSource,
     open_source,
 )
 from penstock.gateway.discovery import dns as dns_module
@@ -41,16 +40,7 @@ async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
             await asyncio.sleep(0.01)
 
 
-# ---------------------------------------------------------------- lists and files
-
-
-async def test_a_list_is_given_once() -> None:
-    watching = StaticSource(frozenset({A, B})).watch()
-    assert await following(watching) == {A, B}
-    waiting = asyncio.ensure_future(anext(watching))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    waiting.cancel()
+# ---------------------------------------------------------------- files
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where a backend's servers are, as it changes: a list, a DNS name, a watched file, or servers that register.
+"""Where a backend's servers are, as it changes: a DNS name, a watched file, or servers that register.
 
 Each source gives whole sets of URLs, the first as soon as it knows one, and keeps the last good one through
 failures. It knows nothing of replicas, health or balancing: who comes and goes is found out elsewhere.
@@ -9,7 +9,7 @@ from penstock.gateway.discovery.dns import DnsSource
 from penstock.gateway.discovery.file import FileSource
 from penstock.gateway.discovery.registry import MAX_TTL, MIN_TTL, Registry
 from penstock.gateway.discovery.shared import SharedRegistry
-from penstock.gateway.discovery.source import Addresses, Source, StaticSource
+from penstock.gateway.discovery.source import Addresses, Source
 
 __all__ = [
     "MAX_TTL",
@@ -20,6 +20,5 @@ __all__ = [
     "Registry",
     "SharedRegistry",
     "Source",
-    "StaticSource",
     "open_source",
 ]

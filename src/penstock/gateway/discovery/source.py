@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 logger = logging.getLogger("penstock.discovery")
@@ -20,17 +19,6 @@ class SourceError(Exception):
 class Source(Protocol):
     def watch(self) -> AsyncIterator[Addresses]:
         """All addresses as soon as they are known, and again whenever they have changed. Does not end."""
-
-
-@dataclass(frozen=True, slots=True)
-class StaticSource:
-    """A list that never changes."""
-
-    addresses: Addresses
-
-    async def watch(self) -> AsyncIterator[Addresses]:
-        yield self.addresses
-        await asyncio.Event().wait()
 
 
 async def poll(look: Callable[[], Awaitable[Addresses | None]], every: float) -> AsyncIterator[Addresses]:

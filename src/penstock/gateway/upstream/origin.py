@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from penstock.config.values import UnfitError, parse_url
 from penstock.errors import ConfigError
 from penstock.gateway.upstream.connection import Connection
 from penstock.gateway.upstream.errors import UpstreamError
@@ -91,11 +92,6 @@ class Origin:
             raise
         return await self._ask(fresh, data, limits)
 
-    @property
-    def connections(self) -> int:
-        """How many are open, in use or not."""
-        return len(self._connections)
-
     def close(self) -> None:
         """Hang up on everything."""
         if self._sweeper is not None:
@@ -157,7 +153,7 @@ class Origin:
         except TimeoutError:
             message = f"The server did not accept a connection within {limits.connect:g} seconds."
             raise UpstreamError("timeout", message, detail=self._address) from None
-        except socket.gaierror as error:
+        except (socket.gaierror, UnicodeError) as error:  # the latter for what can be no name at all
             message = "The server's name cannot be resolved."
             raise UpstreamError("unresolved", message, detail=f"{self._address}: {error}") from None
         except ssl.SSLError as error:
@@ -198,21 +194,14 @@ class Origin:
 
 
 def _checked(url: str) -> SplitResult:
-    if "@" in url:
-        raise ConfigError(
-            "A server's URL must not carry a name or password; set its api_key or headers instead."
-        )
+    """As configurations and sources of addresses check it too."""
     try:
-        parts = urlsplit(url)
-        fine = parts.scheme in _PORTS and parts.hostname and parts.port != 0
+        return urlsplit(parse_url(url))
+    except UnfitError as error:
+        what = repr(url) if error.quote else "What was given"
+        raise ConfigError(f"{what} is not the URL of a server: it {error}.") from None
     except ValueError:
-        fine = False
-    if not fine or PATH.fullmatch(b"/" + url.encode()) is None or "?" in url or "#" in url:
-        example = (
-            "write http://host:port or https://host, with a path if need be, in ASCII and without a query"
-        )
-        raise ConfigError(f"{url!r} is not the URL of a server; {example}.")
-    return parts
+        raise ConfigError(f"{url!r} is not the URL of a server; write http://host:port.") from None
 
 
 def _verifying() -> ssl.SSLContext:

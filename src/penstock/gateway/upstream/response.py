@@ -127,8 +127,8 @@ class Response:
             self._connection.fail(UpstreamError("closed_early", "The answer was closed before its end."))
 
     def release(self) -> None:
-        """Nobody waits for the rest, which should be little: it may still end properly, so that its connection
-        can be used again, and is hung up on if it does not soon."""
+        """Nobody waits for the rest, which should be little: it may still end properly, so that its
+        connection can be used again, and is hung up on if it does not soon."""
         if not self.ended and not self._released:
             self._released = True
             self._connection.loop.call_later(LAST_BYTES_SECONDS, self.close)
