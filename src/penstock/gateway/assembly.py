@@ -9,16 +9,17 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from penstock.config import BackendConfig, GatewayConfig, ModelConfig, Settings, models_of
+from penstock.config import BackendConfig, DiscoverConfig, GatewayConfig, ModelConfig, Settings, models_of
+from penstock.errors import PenstockError
 from penstock.gateway.backends import Backend
 from penstock.gateway.backends.registry import SERVERS
 from penstock.gateway.changing import check_change, check_servers
 from penstock.gateway.deployment import Deployment
-from penstock.gateway.discovery import SharedRegistry, Source, open_source
+from penstock.gateway.discovery import Addresses, SharedRegistry, open_source
 from penstock.gateway.engine_plan import EnginePlan, KeptEngine
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
@@ -26,6 +27,10 @@ from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics
 from penstock.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("penstock.gateway")
+
+
+# Before a source that failed in a way of which it knows nothing is opened anew.
+FOLLOW_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -127,28 +132,45 @@ class Assembly:
                 if plan.model == deployment.name and plan.config == config:
                     await self._enter(deployment, row, self._engine(deployment, plan, engine))
         elif config.discover is not None:
-            source = open_source(config.discover, self.registry, group_of(deployment.name, config.name))
-            row.following = asyncio.create_task(self._follow(deployment, row, source))
+            row.following = asyncio.create_task(self._follow(deployment, row, config.discover))
         else:
             server = SERVERS[config.kind](deployment.config, config, gateway.health)
             await self._enter(deployment, row, server)
 
-    async def _follow(self, deployment: Deployment, row: _Row, source: Source) -> None:
-        """Add and remove servers as the source says."""
-        async for addresses in source.watch():
-            # Host, port and path: two models of one machine may differ in the path alone.
-            found = {f"{row.config.name}/{url.partition('://')[2]}": url for url in addresses}
-            for name in [name for name in row.names if name not in found]:
-                logger.info("%s: the server %s has left.", deployment.name, name)
-                self._leave(deployment, row, name)
-            for name, url in found.items():
-                if name not in row.names:
-                    logger.info("%s: the server %s has come.", deployment.name, name)
-                    config = dataclasses.replace(row.config, name=name, url=url, discover=None)
-                    health = self._settings.gateway.health
-                    await self._enter(
-                        deployment, row, SERVERS[config.kind](deployment.config, config, health)
-                    )
+    async def _follow(self, deployment: Deployment, row: _Row, discover: DiscoverConfig) -> None:
+        """Add and remove servers as their source says, for as long as the backend is there."""
+        group = group_of(deployment.name, row.config.name)
+        refused: set[str] = set()
+        while True:
+            try:
+                async for addresses in open_source(discover, self.registry, group).watch():
+                    await self._meet(deployment, row, addresses, refused)
+            except Exception:
+                logger.exception(
+                    "%s: the servers of %s cannot be followed.", deployment.name, row.config.name
+                )
+            await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
+
+    async def _meet(self, deployment: Deployment, row: _Row, addresses: Addresses, refused: set[str]) -> None:
+        """Have these servers and no others. `refused`: those of them that have been found to be unusable."""
+        # Host, port and path: two models of one machine may differ in the path alone.
+        found = {f"{row.config.name}/{url.partition('://')[2]}": url for url in addresses}
+        refused.intersection_update(found)
+        for name in [name for name in row.names if name not in found]:
+            logger.info("%s: the server %s has left.", deployment.name, name)
+            self._leave(deployment, row, name)
+        for name in [name for name in found if name not in row.names]:
+            config = dataclasses.replace(row.config, name=name, url=found[name], discover=None)
+            health = self._settings.gateway.health
+            try:
+                server = SERVERS[config.kind](deployment.config, config, health)
+            except PenstockError as error:
+                if name not in refused:
+                    refused.add(name)
+                    logger.warning("%s: the server %s cannot be used. %s", deployment.name, name, error)
+                continue
+            logger.info("%s: the server %s has come.", deployment.name, name)
+            await self._enter(deployment, row, server)
 
     async def _enter(self, deployment: Deployment, row: _Row, backend: Backend) -> None:
         await backend.start()
@@ -166,6 +188,7 @@ class Assembly:
 
     def _let_go(self, deployment: Deployment, row: _Row) -> None:
         if row.following is not None:
+            row.following.cancel()  # at once: it must find nobody any more
             self._finish(_stopped(row.following))
         for name in list(row.names):
             self._leave(deployment, row, name)
