@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -340,3 +341,48 @@ async def test_options_that_it_does_not_know_are_refused(
     with pytest.raises(ConfigError, match="options of the backend 't' are wrong"):
         async with backend_of(server, "ensemble", options=options):
             pass
+
+
+class Watched(Tokenizer):
+    """Notes which threads it is used by."""
+
+    threads: list[str]
+
+    def encode(self, *given: Any, **options: Any) -> list[int]:
+        self.threads.append(threading.current_thread().name)
+        return super().encode(*given, **options)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    made = Watched.load(resolve("default"))
+    assert isinstance(made, Watched)
+    made.threads = []
+    return made
+
+
+@pytest.mark.parametrize("operation", ["createCompletion", "createChatCompletion", "createEmbedding"])
+async def test_a_long_prompt_is_read_beside_the_event_loop_and_once_for_all_tries(
+    server: TritonServer, watched: Watched, operation: str
+) -> None:
+    text = "one two three four " * 1000
+    bodies: dict[str, dict[str, Any]] = {
+        "createCompletion": {"prompt": text, "max_tokens": 5},
+        "createChatCompletion": {"messages": [{"role": "user", "content": text}], "max_tokens": 5},
+        "createEmbedding": {"input": text},
+    }
+    model = "embedder" if operation == "createEmbedding" else "ensemble"
+    async with backend_of(server, model, watched) as first, backend_of(server, model, watched) as second:
+        await second._client.learn()
+        await first._client.learn()
+        server.faults.append("unavailable")
+        request = asked(operation, {"model": "ours", **bodies[operation]})
+        with pytest.raises(BackendError):
+            await first.answer(request.exchange)
+        read = len(watched.threads)
+        assert read >= 1
+        assert all(name.startswith("read") for name in watched.threads)
+        await second.answer(request.exchange)
+        assert not [name for name in watched.threads[read:] if name.startswith("read")]
+        assert request.status == 200
+        assert not second._readings._kept

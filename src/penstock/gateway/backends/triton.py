@@ -17,23 +17,25 @@ import numpy as np
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
 from penstock.engine.request import SamplingParams
 from penstock.errors import InvalidRequestError, PenstockError
+from penstock.gateway.apart import INLINE_BYTES
 from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
 from penstock.gateway.backends.relay_errors import decent, unusable
 from penstock.gateway.backends.server import origin_of
 from penstock.gateway.backends.triton_client import TritonClient
 from penstock.gateway.backends.triton_options import metrics_page, read_options
-from penstock.gateway.backends.triton_text import Output, Prompts
+from penstock.gateway.backends.triton_reading import Reading, shared_readings
+from penstock.gateway.backends.triton_text import Output
 from penstock.gateway.balance import Load
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, server_limits, unwatched_limits
 from penstock.gateway.upstream import Origin, UpstreamError, header_lines
 from penstock.hub.resolve import resolve
-from penstock.protocol.chat import ChatCompletionRequest, parse_chat
+from penstock.protocol.chat import ChatCompletionRequest
 from penstock.protocol.chat_shape import ChatShape
-from penstock.protocol.completion import CompletionRequest, parse_completion
+from penstock.protocol.completion import CompletionRequest
 from penstock.protocol.completion_shape import CompletionShape
-from penstock.protocol.embeddings import encode_embeddings, parse_embeddings
+from penstock.protocol.embeddings import EmbeddingRequest, encode_embeddings
 from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.shapes import Answered, Delta, Header, Shape, UsageCount
 from penstock.protocol.triton_answer import TritonRefusalError, read_load, read_vectors
@@ -74,7 +76,7 @@ class TritonBackend:
         self._options = read_options(config)
         if tokenizer is None and model.tokenizer is not None:
             tokenizer = _tokenizer(model.tokenizer)
-        self._prompts = Prompts(model.name, tokenizer)
+        self._prompts, self._readings = shared_readings(model.name, tokenizer)
         self._origin = origin_of(config, "/v2")
         headers = _headers(config)
         self._client = TritonClient(self._origin, headers, self.upstream_model, self._options)
@@ -122,18 +124,23 @@ class TritonBackend:
         self._metrics.close()
 
     async def answer(self, exchange: Exchange) -> None:
-        body = exchange.inquiry.encode()
+        operation, body = exchange.operation.asks, exchange.inquiry.encode()
+        reading = await self._readings.read(operation, body)
         try:
-            match exchange.operation.asks:
-                case "createEmbedding":
-                    await self._embed(exchange)
-                case "createChatCompletion":
-                    chat = parse_chat(body)
-                    await self._generate(exchange, chat, [self._prompts.of_chat(chat)])
-                case _:
-                    completion = parse_completion(body)
-                    texts = [self._prompts.of_text(entry, "prompt") for entry in completion.prompts()]
-                    await self._generate(exchange, completion, texts)
+            await self._answer(exchange, reading)
+        except BackendError:
+            raise  # another replica may need what was read
+        except BaseException:
+            self._readings.forget(operation, body)
+            raise
+        self._readings.forget(operation, body)
+
+    async def _answer(self, exchange: Exchange, reading: Reading) -> None:
+        try:
+            if isinstance(reading.request, EmbeddingRequest):
+                await self._embed(exchange, reading.request, reading.prompts)
+            else:
+                await self._generate(exchange, reading.request, reading.prompts)
         except UpstreamError as error:
             self._client.forget()
             logger.info("Request %s at %s: %s %s", exchange.call.id, self.name, error, error.detail)
@@ -148,7 +155,10 @@ class TritonBackend:
     # ------------------------------------------------------------------ text
 
     async def _generate(
-        self, exchange: Exchange, request: ChatCompletionRequest | CompletionRequest, texts: list[str]
+        self,
+        exchange: Exchange,
+        request: ChatCompletionRequest | CompletionRequest,
+        prompts: list[tuple[str, int]],
     ) -> None:
         _check(request)
         params = request.sampling()
@@ -156,17 +166,21 @@ class TritonBackend:
             params = dataclasses.replace(params, max_tokens=self._options.max_tokens)
         shape = _shape(exchange, chat=isinstance(request, ChatCompletionRequest))
         if exchange.inquiry.stream:
-            await self._stream(exchange, shape, texts, params)
+            await self._stream(exchange, shape, prompts, params)
         else:
-            await self._whole(exchange, shape, texts, params)
+            await self._whole(exchange, shape, prompts, params)
 
     async def _whole(
-        self, exchange: Exchange, shape: Shape, texts: list[str], params: SamplingParams
+        self, exchange: Exchange, shape: Shape, prompts: list[tuple[str, int]], params: SamplingParams
     ) -> None:
-        outputs = [Output(params, self._prompts, text) for text in texts]
+        outputs = [Output(params, self._prompts, *prompt) for prompt in prompts]
 
         async def one(output: Output) -> None:
-            output.feed(await self._client.whole(output.prompt, params))
+            piece = await self._client.whole(output.prompt, params)
+            if len(piece.text) > INLINE_BYTES:
+                await asyncio.to_thread(output.feed, piece)
+            else:
+                output.feed(piece)
             output.close()
             self._watch.seen = True
 
@@ -186,23 +200,23 @@ class TritonBackend:
         await exchange.answer(msgspec.json.encode(shape.whole(answers)), usage)
 
     async def _stream(
-        self, exchange: Exchange, shape: Shape, texts: list[str], params: SamplingParams
+        self, exchange: Exchange, shape: Shape, prompts: list[tuple[str, int]], params: SamplingParams
     ) -> None:
         """Prompt after prompt: which one an event belongs to is told by its choice's number."""
         usage, delivered = shape.header.usage, exchange.delivered
         cumulative = (await self._client.learn()).cumulative
-        for index, text in enumerate(texts):
-            output = Output(params, self._prompts, text, cumulative=cumulative)
+        for index, (text, tokens) in enumerate(prompts):
+            output = Output(params, self._prompts, text, tokens, cumulative=cumulative)
             async with aclosing(self._client.pieces(text, params)) as pieces:
                 async for piece in pieces:
                     self._watch.seen = True
-                    shown, tokens = output.feed(piece)
+                    shown, gained = output.feed(piece)
                     if not exchange.started:
                         await exchange.start_stream()
-                        await exchange.write(shape.opening(len(texts)))
+                        await exchange.write(shape.opening(len(prompts)))
                     delivered.prompt = usage.prompt + output.prompt_tokens
                     if shown:
-                        await exchange.write(shape.delta(Delta(index, shown)), tokens)
+                        await exchange.write(shape.delta(Delta(index, shown)), gained)
                     if output.stop is not None:
                         break  # leaving hangs up: the server need not go on
             rest = output.close()
@@ -215,9 +229,10 @@ class TritonBackend:
 
     # ------------------------------------------------------------------ vectors
 
-    async def _embed(self, exchange: Exchange) -> None:
-        request = parse_embeddings(exchange.inquiry.encode())
-        texts = [self._prompts.of_text(entry, where) for where, entry in request.inputs()]
+    async def _embed(
+        self, exchange: Exchange, request: EmbeddingRequest, prompts: list[tuple[str, int]]
+    ) -> None:
+        texts = [text for text, _ in prompts]
         model = await self._client.learn()
         output = self._options.embedding_output or model.embedding()
         name = self._options.text_input
@@ -230,7 +245,7 @@ class TritonBackend:
         data = await self._client.infer(embed_request(model, name, output, texts))
         self._watch.seen = True
         vectors = [np.asarray(row, dtype=np.float32) for row in read_vectors(data, output, len(texts))]
-        tokens = sum(map(self._prompts.count, texts))
+        tokens = sum(count for _, count in prompts)
         body = encode_embeddings(request, vectors, exchange.model, tokens)
         await exchange.answer(body, UsageCount(prompt=tokens))
 

@@ -83,12 +83,18 @@ class Output:
     """One answer as it comes. `text` is what the client may see; it ends where a stop string begins."""
 
     def __init__(
-        self, params: SamplingParams, prompts: Prompts, prompt: str, *, cumulative: bool = False
+        self,
+        params: SamplingParams,
+        prompts: Prompts,
+        prompt: str,
+        prompt_tokens: int,
+        *,
+        cumulative: bool = False,
     ) -> None:
         self.prompt = prompt
         self.text = ""
         self.tokens = 0
-        self.prompt_tokens = prompts.count(prompt)
+        self.prompt_tokens = prompt_tokens
         self.stop: str | None = None  # the stop string that was found
         self._limit = params.max_tokens
         self._prompts = prompts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from typing import Any, TypeVar
 
 from penstock import __version__
 from penstock.engine.config import EngineInfo, Task
-from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
+from penstock.errors import ContextLengthError, InvalidRequestError
+from penstock.gateway.apart import Readers, apart
 from penstock.protocol.responses import Model
 from penstock.text.chat import ChatTemplate
 from penstock.text.reading import Reader
@@ -19,11 +19,6 @@ from penstock.text.reasoning import find_family
 from penstock.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-
-# Long bodies that may wait for a thread; each of them may have several megabytes.
-MAX_PENDING = 64
-# Shorter bodies and answers take less time than the detour through a thread; the event loop can bear them.
-INLINE_BYTES = 8192
 
 
 class ServedModel:
@@ -54,8 +49,7 @@ class ServedModel:
         self._template = ChatTemplate(tokenizer.chat_template, tokenizer)
         # How the model marks its reasoning; None: it has none, or it is left in the text.
         self.reasoning = find_family(reasoning_parser, tokenizer.chat_template)
-        self._pending = 0
-        self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="read")
+        self._readers = Readers()
         self._writers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write")
 
     def check_task(self, task: Task) -> None:
@@ -119,17 +113,8 @@ class ServedModel:
         return self._template.encode(messages, **options)
 
     async def apart(self, size: int, work: Callable[[], T]) -> T:
-        """Read a body of `size` bytes with `work`: in a thread, unless it is small.
-
-        The body's size decides, not what is in it: whatever may be long has to be in there.
-        """
-        if size > INLINE_BYTES and self._pending >= MAX_PENDING:
-            raise QueueFullError(f"{self._pending} long prompts are waiting to be tokenized; try again.")
-        self._pending += 1
-        try:
-            return await _apart(self._readers, size, work)
-        finally:
-            self._pending -= 1
+        """Read a body of `size` bytes with `work`: in a thread, unless it is small."""
+        return await self._readers.read(size, work)
 
     async def written(self, size: int, work: Callable[[], T]) -> T:
         """Write an answer of about `size` bytes with `work`: in a thread, unless it is small.
@@ -137,13 +122,7 @@ class ServedModel:
         Never refused, as what it says has been computed. Others run between the steps of `work`, so none
         of them should be long.
         """
-        return await _apart(self._writers, size, work)
-
-
-async def _apart(pool: ThreadPoolExecutor, size: int, work: Callable[[], T]) -> T:
-    if size <= INLINE_BYTES:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(pool, work)
+        return await apart(self._writers, size, work)
 
 
 def _characters(value: Any) -> int:
