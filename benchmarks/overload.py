@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from overload.clients import Report, Sizes
-from overload.scenarios import overload, peak_of, tenants
+from overload.scenarios import TENANT_SHARE, overload, peak_of, tenants
 from overload.server import house
 from rich.console import Console
 from rich.table import Table
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace, folder: Path, console: Console) -> int:
             asyncio.run(overload(running, tokens, requests, report, console.print))
     if "tenants" in options.only:
         console.print("two tenants")
-        flood: dict[str, int] = {"requests_per_minute": max(1, round(requests / 4 * 60))}
+        flood: dict[str, int] = {"requests_per_minute": max(1, round(requests * TENANT_SHARE * 60))}
         if options.flood_concurrent:
             flood["concurrent"] = options.flood_concurrent
         both = {"quiet": {}, "flood": flood}

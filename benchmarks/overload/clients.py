@@ -27,7 +27,7 @@ class Sizes:
     prompt_words: int = 64  # about 100 tokens with the template around them
     max_tokens: int = 12
     max_running: int = 8
-    max_step_tokens: int = 128  # a prompt takes one step
+    max_step_tokens: int = 32  # waiting for the step under way is a small part of a prompt's four
     queue: int = 32  # requests that may wait
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from .clients import House, Outcome, Report, arrivals, clients, goodput, open_session, p99, ttfts
 
+# Of what the engines can do: what each of the two tenants is meant to ask for.
+TENANT_SHARE = 1 / 8
+
 
 async def peak_of(house: House, say: Callable[[str], None]) -> tuple[float, float]:
     """Tokens and requests a second with all places taken and somebody always waiting."""
@@ -24,7 +27,7 @@ async def peak_of(house: House, say: Callable[[str], None]) -> tuple[float, floa
 
 
 async def tenants(house: House, peak: float, report: Report, say: Callable[[str], None]) -> None:
-    sizes, rate = house.sizes, peak / 4
+    sizes, rate = house.sizes, peak * TENANT_SHARE
     alone: list[Outcome] = []
     beside: list[Outcome] = []
     flood: list[Outcome] = []

@@ -14,6 +14,9 @@ from penstock.engine.schedule.sequence import LogitsProcessor, Sequence
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 
 
+ALONE_STEPS = 4  # that an urgent prompt may have to itself
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What bounds a step and the queue. Units: requests, tokens, seconds."""
@@ -175,9 +178,9 @@ class Scheduler:
             self._admit(step, before=LAST_RANK, urgent=urgent)
 
     def _urgent(self, *, waiting: bool) -> Sequence | None:
-        """The first prompt in order, if one step completes it and others of lower priority are behind it.
+        """The first prompt in order, if a few steps complete it and others of lower priority are behind it.
 
-        A longer one takes its turns beside running answers: no prompt holds them up for more than a step.
+        A longer one takes its turns beside running answers: no prompt holds them up for more than those.
         Whoever has aged to come before it in rank is not behind: so everybody still becomes the first.
         """
         if len(self._priorities) < 2:
@@ -188,7 +191,7 @@ class Scheduler:
             arrived = next((s for s in self.waiting if not self._should_wait(s)), None)
             if arrived is not None and (first is None or arrived.rank < first.rank):
                 first = arrived
-        if first is None or first.remaining > self.limits.max_step_tokens:
+        if first is None or first.remaining > ALONE_STEPS * self.limits.max_step_tokens:
             return None
         return first if any(first.goes_before(s) for s in self.running) else None
 
