@@ -71,6 +71,27 @@ def test_without_a_file_the_one_model_is_shown(capsys: pytest.CaptureFixture[str
     assert "default x 1" in shown
 
 
+def test_options_that_a_server_does_not_have_are_mistakes_with_their_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(
+        "models:\n  chat:\n    backends:\n      - engine: default\n      - vllm: http://x\n"
+        "        options: {prefx: /v2}\n  talk:\n    backends:\n      - kind: triton\n"
+        "        discover: {register: true}\n        options:\n          max_tokens: 0\n"
+    )
+    assert run(["config", "check"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    first, second = captured.err.splitlines()
+    assert "models.chat.backends[1].options in penstock.yaml, line 6, cannot be used" in first
+    assert "unknown field `prefx`" in first
+    assert "models.talk.backends[0].options in penstock.yaml, line 11, cannot be used" in second
+    assert run(["config", "check", "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert [problem["line"] for problem in report["problems"]] == [6, 11]
+
+
 def test_all_mistakes_are_listed_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     write("port: http\nmodels: {chat: {}}\nqeue: {}\n", "other.yaml")
     assert run(["config", "check", "other.yaml"]) == 2

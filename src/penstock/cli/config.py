@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import typer
 from penstock.cli.config_show import as_json, show
 from penstock.cli.options import examples
 from penstock.config import Examined, examine
-from penstock.config.problems import Problem
+from penstock.config.problems import Problem, Problems
 from penstock.errors import ConfigError
 
 app = typer.Typer(
@@ -56,7 +57,7 @@ def check(
     from penstock.config.checks import warnings_of
 
     try:
-        examined = examine(config=_existing(file))
+        examined = _with_servers(examine(config=_existing(file)))
     except ConfigError as error:
         examined = Examined(file=None, settings=None, problems=(Problem(sentence=str(error)),))
     settings = examined.settings
@@ -102,6 +103,27 @@ def from_litellm(
         print(f"penstock: wrote {output}; look at it with `penstock config check {output}`.", file=sys.stderr)
     for note in converted.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def _with_servers(examined: Examined) -> Examined:
+    """The same, with what the kinds of servers themselves have to say of their options."""
+    from penstock.config.document import read_document
+    from penstock.gateway.backends.registry import check as check_backend
+
+    settings, file = examined.settings, examined.file
+    if settings is None or file is None:
+        return examined
+    problems = Problems(str(file), read_document(file, os.environ).lines)
+    for model in settings.gateway.models:
+        for number, backend in enumerate(model.backends):
+            try:
+                check_backend(backend)
+            except ConfigError as error:
+                place = f"models.{model.name}.backends[{number}].options"
+                problems.add(place, f"cannot be used: {str(error).rstrip('.')}")
+    if not problems.found:
+        return examined
+    return dataclasses.replace(examined, settings=None, problems=tuple(problems.found))
 
 
 def _existing(file: str | None) -> str | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.config import BackendConfig, HealthConfig, ModelConfig
-from penstock.gateway.backends import Backend
-from penstock.gateway.backends.anthropic import AnthropicBackend
+from penstock.gateway.backends import Backend, relay_options, triton_options
+from penstock.gateway.backends.anthropic import AnthropicBackend, anthropic_options
+from penstock.gateway.backends.presets import PRESETS
 from penstock.gateway.backends.relay import RelayBackend
 from penstock.gateway.backends.triton import TritonBackend
 
@@ -26,3 +27,17 @@ SERVERS: Final[dict[str, Builder]] = {
     "anthropic": AnthropicBackend,
     "triton": TritonBackend,
 }
+
+# How the `options` of a kind are read; all of these raise ConfigError.
+OPTIONS: Final[dict[str, Callable[[BackendConfig], object]]] = {
+    **dict.fromkeys(PRESETS, relay_options.read_options),
+    "anthropic": anthropic_options,
+    "triton": triton_options.read_options,
+}
+
+
+def check(config: BackendConfig) -> None:
+    """Raise ConfigError for what no backend of its kind could be built with. Builds and opens nothing."""
+    read = OPTIONS.get(config.kind)
+    if read is not None:
+        read(config)

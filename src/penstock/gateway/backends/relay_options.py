@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from penstock.errors import ConfigError
 from penstock.gateway.backends.presets import PATHS, PRESETS, Preset, RunningUsage
 
 DEFAULT_PREFIX = "/v1"
+_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
 class RelayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,9 +33,10 @@ def read_options(config: BackendConfig) -> RelayOptions:
             f"The options of the backend {config.name!r} are wrong: {error}. A {config.kind} knows {known}."
         ) from None
     for path in (options.prefix, options.health):
-        if path and not path.startswith("/"):
+        if path and not _PATH.fullmatch(path):
             raise ConfigError(
-                f"{path!r} in the options of the backend {config.name!r} must begin with a slash."
+                f"{path!r} in the options of the backend {config.name!r} must begin with a slash, and be "
+                "ASCII without spaces."
             )
     wrong = sorted(set(options.operations or ()) - set(PATHS))
     if wrong:

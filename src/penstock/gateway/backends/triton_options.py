@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.config.sections import BackendConfig
+from penstock.config.values import parse_url
 from penstock.errors import ConfigError
 from penstock.protocol.triton_request import TritonNames
 
@@ -32,12 +33,19 @@ class TritonOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_options(config: BackendConfig) -> TritonOptions:
     try:
-        return msgspec.convert(dict(config.options or {}), TritonOptions)
+        options = msgspec.convert(dict(config.options or {}), TritonOptions)
     except msgspec.ValidationError as error:
         known = ", ".join(TritonOptions.__struct_fields__)
         raise ConfigError(
             f"The options of the backend {config.name!r} are wrong: {error}. A triton knows {known}."
         ) from None
+    if options.metrics_url is not None:
+        try:
+            parse_url(options.metrics_url)
+        except ValueError as error:
+            why = str(error) or "is not an address"
+            raise ConfigError(f"The metrics_url of the backend {config.name!r} {why}.") from None
+    return options
 
 
 def metrics_page(config: BackendConfig, options: TritonOptions) -> tuple[str, bytes]:
