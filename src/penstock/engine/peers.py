@@ -157,7 +157,7 @@ class Peers:
             connection, _ = self._listener.accept()
         except OSError:
             return []  # it has given up already
-        if len(self.attached) >= MAX_PEERS or _user(connection) not in (os.geteuid(), 0):
+        if len(self.attached) >= MAX_PEERS or other_end(connection)[1] not in (os.geteuid(), 0):
             connection.close()
             return []
         self._number += 1
@@ -183,6 +183,8 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _user(connection: socket.socket) -> int:
+def other_end(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket, as the kernel says."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])
+    process, user, _ = _CREDENTIALS.unpack(credentials)
+    return process, user

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import stat
-import struct
 import sys
 import time
 import uuid
@@ -36,6 +35,7 @@ from penstock.engine.messages import (
     frame,
     submit,
 )
+from penstock.engine.peers import other_end
 from penstock.engine.request import MAX_PRIORITY, EngineStats, Request, TokenEvent
 from penstock.errors import (
     ConfigError,
@@ -49,7 +49,6 @@ from penstock.errors import (
 MAX_UNSENT = 32 << 20  # bytes the engine may leave unread before new requests are refused
 KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
 MAX_SOCKET_PATH = 107  # bytes, of a unix socket's name; the engine adds its pid while it binds
-_CREDENTIALS = struct.Struct("iII")  # SO_PEERCRED: process, user, group
 _decoder = msgspec.msgpack.Decoder(FromEngine)
 
 
@@ -165,7 +164,7 @@ class EngineClient:
         connection.setblocking(False)
         try:
             await asyncio.get_running_loop().sock_connect(connection, str(path))
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            process, _ = other_end(connection)
             reader, writer = await asyncio.open_connection(sock=connection)
         except OSError as error:
             connection.close()
@@ -175,7 +174,7 @@ class EngineClient:
         except BaseException:
             connection.close()
             raise
-        client = cls(None, _CREDENTIALS.unpack(credentials)[0], reader, writer)
+        client = cls(None, process, reader, writer)
         client._max_open = (await client._greeted()).max_open
         return client
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from penstock.protocol.errors import Failure
+from penstock.protocol.errors import Failure, retry_seconds
 
 # Whose business it is: the client's request, the operator's key or configuration, or the server's state.
 Blame = Literal["client", "operator", "server"]
@@ -77,7 +77,7 @@ def trouble(status: int, body: bytes, retry_after: str | None) -> Trouble:
             kind = foreign.type
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # a proxy between us may answer in a way of its own: the status has to do
-    return _trouble(kind, message, _seconds(retry_after))
+    return _trouble(kind, message, retry_seconds(retry_after))
 
 
 def stream_trouble(error: Any) -> Trouble:
@@ -108,12 +108,3 @@ def _trouble(kind: str, message: str, retry_after: float | None) -> Trouble:
     if blame == "client":
         return Trouble(status, message or "Anthropic refused the request.", blame)
     return Trouble(status, sentence or message, blame, retry_after)
-
-
-def _seconds(given: str | None) -> float | None:
-    """Retry-After may be a date too, which Anthropic does not send."""
-    try:
-        seconds = float(given or "")
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < 86_400 else None

@@ -20,6 +20,7 @@ UNAVAILABLE = "service_unavailable_error"
 RATE_LIMIT = "rate_limit_error"
 
 UNAVAILABLE_RETRY_SECONDS = 5.0
+MAX_RETRY_SECONDS = 3600.0  # what another server may ask for
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -94,3 +95,12 @@ def retry(seconds: float) -> dict[str, str]:
         "Retry-After": str(max(1, math.ceil(seconds))),
         "retry-after-ms": str(max(1, math.ceil(seconds * 1000))),
     }
+
+
+def retry_seconds(header: str | bytes | None) -> float | None:
+    """What another server's `Retry-After` says. As a date it is not used: clocks differ."""
+    try:
+        value = float(header or "")
+    except ValueError:
+        return None
+    return min(value, MAX_RETRY_SECONDS) if math.isfinite(value) and value >= 0 else None

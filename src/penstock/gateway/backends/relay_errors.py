@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,10 +10,9 @@ import msgspec
 
 from penstock.gateway.backends import BackendError, NotOfferedError
 from penstock.gateway.upstream import UpstreamError
-from penstock.protocol.errors import HTTPError
+from penstock.protocol.errors import HTTPError, retry_seconds
 
 MAX_MESSAGE: Final = 2000  # characters of a server's own words
-MAX_RETRY_SECONDS: Final = 3600.0
 
 # What the client itself has to change. Anything else is between us and the server.
 _CLIENTS: Final = {400: 400, 409: 400, 413: 413, 422: 400}
@@ -102,10 +100,10 @@ def failed(status: int, said: Words, names: dict[str, str], retry_after: bytes =
         return BackendError(
             f"The server behind this model {what} (status {status}).",
             status=_LATER[status],
-            retry_after=seconds(retry_after),
+            retry_after=retry_seconds(retry_after),
         )
     return BackendError(
-        f"The server behind this model failed with status {status}.", retry_after=seconds(retry_after)
+        f"The server behind this model failed with status {status}.", retry_after=retry_seconds(retry_after)
     )
 
 
@@ -126,15 +124,6 @@ def unusable(error: UpstreamError) -> BackendError:
 
 def garbage(what: str) -> BackendError:
     return BackendError(f"The server behind this model gave no usable answer: {what}.")
-
-
-def seconds(header: bytes) -> float | None:
-    """A Retry-After in seconds. As a date it is not used: clocks differ."""
-    try:
-        value = float(header)
-    except ValueError:
-        return None
-    return min(value, MAX_RETRY_SECONDS) if math.isfinite(value) and value >= 0 else None
 
 
 def _absent(status: int, said: Words, names: dict[str, str]) -> HTTPError:
