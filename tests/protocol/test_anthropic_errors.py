@@ -46,6 +46,13 @@ def test_each_kind_has_its_status_and_its_blame(status: int, kind: str, seen: in
     assert found.retry_after == (None if blame == "client" else 7)
 
 
+def test_something_that_the_request_names_and_is_not_there_is_the_clients_business() -> None:
+    missing = b'{"error":{"type":"not_found_error","message":"File not found: file_1"}}'
+    assert (trouble(404, missing, None).status, trouble(404, missing, None).blame) == (400, "client")
+    unknown = b'{"error":{"type":"not_found_error","message":"model: claude-0"}}'
+    assert (trouble(404, unknown, None).status, trouble(404, unknown, None).blame) == (502, "operator")
+
+
 @pytest.mark.parametrize("answer", [b"", b"<html>Bad gateway</html>", b"{}", b'{"error": "x"}', b"\xff"])
 def test_an_error_without_its_body_is_known_by_its_status(answer: bytes) -> None:
     assert trouble(401, answer, None).blame == "operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -53,6 +54,8 @@ _KINDS: Final[dict[str, tuple[int, Blame, str | None]]] = {
     "api_error": (502, "server", "Anthropic failed on this request."),
     "overloaded_error": (503, "server", "Anthropic is overloaded."),
 }
+# What a request may name beside its model, and is not there: that is no mistake of the gateway's.
+_NAMED: Final = re.compile(r"(?:file|container|skill)\b", re.IGNORECASE)
 _BY_STATUS: Final = {
     400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
     404: "not_found_error", 413: "request_too_large", 422: "invalid_request_error", 429: "rate_limit_error",
@@ -104,6 +107,8 @@ def anthropic_error_event(failure: Failure, request_id: str | None) -> bytes:
 
 
 def _trouble(kind: str, message: str, retry_after: float | None) -> Trouble:
+    if kind == "not_found_error" and _NAMED.match(message):
+        kind = "invalid_request_error"
     status, blame, sentence = _KINDS[kind]
     if blame == "client":
         return Trouble(status, message or "Anthropic refused the request.", blame)
