@@ -20,7 +20,8 @@ from penstock.gateway.backends.registry import SERVERS
 from penstock.gateway.changing import check_change, check_servers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import Addresses, SharedRegistry, open_source
-from penstock.gateway.engine_plan import EnginePlan, KeptEngine
+from penstock.gateway.engine_plan import EnginePlan
+from penstock.gateway.engines import KeptEngine
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
 from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics

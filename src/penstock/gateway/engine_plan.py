@@ -10,12 +10,16 @@ from pathlib import Path
 
 from penstock import hub
 from penstock.config import BackendConfig, HealthConfig, Settings, engine_settings, models_of
-from penstock.gateway.engines import AttachedEngine, ManagedEngine, RestartPolicy, socket_path
+from penstock.gateway.engines import (
+    KeptEngine,
+    RestartPolicy,
+    attached_engine,
+    managed_engine,
+    socket_path,
+)
 from penstock.gateway.health import engine_limits
 from penstock.text.template_file import read_template
 from penstock.text.tokenizer import Tokenizer
-
-KeptEngine = ManagedEngine | AttachedEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,9 @@ def plan_engines(settings: Settings, progress: hub.Progress) -> list[EnginePlan]
     return plans
 
 
-def managed(plan: EnginePlan, health: HealthConfig, sockets: Path | None = None) -> ManagedEngine:
+def managed(plan: EnginePlan, health: HealthConfig, sockets: Path | None = None) -> KeptEngine:
     """The engine, to be started by this process. With a folder for `sockets` others can use it too."""
-    return ManagedEngine(
+    return managed_engine(
         plan.name,
         plan.settings.engine_config(str(plan.files.path)),
         listen=None if sockets is None else socket_path(sockets, plan.full_name),
@@ -69,9 +73,9 @@ def managed(plan: EnginePlan, health: HealthConfig, sockets: Path | None = None)
     )
 
 
-def attached(plan: EnginePlan, health: HealthConfig, sockets: Path) -> AttachedEngine:
+def attached(plan: EnginePlan, health: HealthConfig, sockets: Path) -> KeptEngine:
     """The engine that another process keeps."""
-    return AttachedEngine(plan.name, socket_path(sockets, plan.full_name), limits=engine_limits(health))
+    return attached_engine(plan.name, socket_path(sockets, plan.full_name), limits=engine_limits(health))
 
 
 async def load_tokenizers(plans: Sequence[EnginePlan]) -> dict[str, Tokenizer]:

@@ -16,8 +16,9 @@ from penstock.engine.process import EngineClient
 from penstock.errors import ConfigError, EngineUnavailableError, ModelError
 from penstock.gateway.engines import (
     Death,
-    ManagedEngine,
+    KeptEngine,
     RestartPolicy,
+    managed_engine,
     start_engines,
 )
 from penstock.gateway.health import HealthLimits
@@ -34,8 +35,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def managed(model: Path, **options: object) -> AsyncIterator[ManagedEngine]:
-    engine = ManagedEngine("chat-0", config_of(model), **{"limits": LIMITS, "policy": QUICK, **options})
+async def managed(model: Path, **options: object) -> AsyncIterator[KeptEngine]:
+    engine = managed_engine("chat-0", config_of(model), **{"limits": LIMITS, "policy": QUICK, **options})
     await engine.start()
     try:
         yield engine
@@ -43,11 +44,11 @@ async def managed(model: Path, **options: object) -> AsyncIterator[ManagedEngine
         await engine.shutdown(0.0)
 
 
-def state(engine: ManagedEngine) -> str:
+def state(engine: KeptEngine) -> str:
     return engine.health.state(asyncio.get_running_loop().time())
 
 
-def current(engine: ManagedEngine) -> EngineClient:
+def current(engine: KeptEngine) -> EngineClient:
     assert engine.client is not None
     return engine.client
 
@@ -104,12 +105,12 @@ async def test_what_keeps_an_engine_from_its_first_start_is_raised(model: Path, 
     with pytest.raises(ModelError):
         async with managed(tmp_path / "nothing"):
             pass
-    engine = ManagedEngine("chat-0", config_of(model, max_model_len=100_000), policy=QUICK)
+    engine = managed_engine("chat-0", config_of(model, max_model_len=100_000), policy=QUICK)
     with pytest.raises(ConfigError):
         await engine.start()
     assert engine.client is None
     await engine.shutdown(0.0)
-    slow = ManagedEngine("chat-0", config_of(model), policy=RestartPolicy(start_within=0.01))
+    slow = managed_engine("chat-0", config_of(model), policy=RestartPolicy(start_within=0.01))
     with pytest.raises(EngineUnavailableError, match=r"not loaded within 0\.01 seconds"):
         await slow.start()
 
@@ -146,7 +147,7 @@ async def test_shutting_down_leaves_no_process_whatever_goes_on(model: Path) -> 
 
 
 async def test_several_start_a_few_at_a_time_and_all_answer(model: Path) -> None:
-    engines = [ManagedEngine(f"chat-{at}", config_of(model), policy=QUICK) for at in range(2)]
+    engines = [managed_engine(f"chat-{at}", config_of(model), policy=QUICK) for at in range(2)]
     me = psutil.Process()
     others = len(me.children())
     starting = asyncio.create_task(start_engines(engines, at_once=1))
@@ -166,8 +167,8 @@ async def test_several_start_a_few_at_a_time_and_all_answer(model: Path) -> None
 async def test_one_that_cannot_start_leaves_none_running(model: Path, tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     engines = [
-        ManagedEngine("good", config_of(model)),
-        ManagedEngine("bad", config_of(tmp_path / "nothing")),
+        managed_engine("good", config_of(model)),
+        managed_engine("bad", config_of(tmp_path / "nothing")),
     ]
     with pytest.raises(ModelError):
         await start_engines(engines, at_once=2)

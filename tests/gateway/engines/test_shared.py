@@ -17,10 +17,11 @@ import pytest_asyncio
 from penstock.engine.process import EngineClient
 from penstock.errors import EngineUnavailableError
 from penstock.gateway.engines import (
-    AttachedEngine,
     Death,
-    ManagedEngine,
+    KeptEngine,
     RestartPolicy,
+    attached_engine,
+    managed_engine,
     socket_folder,
     socket_path,
 )
@@ -36,13 +37,13 @@ LIMITS = HealthLimits(silence=1.7, probe_every=2.0, doubt_every=0.2, hold=0.1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair() -> AsyncIterator[tuple[ManagedEngine, AttachedEngine]]:
+async def pair() -> AsyncIterator[tuple[KeptEngine, KeptEngine]]:
     """The engine as its owner has it, and as another process would."""
     with tempfile.TemporaryDirectory() as model, socket_folder() as folder:
         path = socket_path(folder, "org/a model: 0")
         config = config_of(save_model(Path(model)))
-        owner = ManagedEngine("chat-0", config, listen=path, limits=LIMITS, policy=QUICK)
-        attached = AttachedEngine("chat-0", path, limits=LIMITS, on_death=DEATHS.append)
+        owner = managed_engine("chat-0", config, listen=path, limits=LIMITS, policy=QUICK)
+        attached = attached_engine("chat-0", path, limits=LIMITS, on_death=DEATHS.append)
         await owner.start()
         await attached.start()
         yield owner, attached
@@ -51,16 +52,16 @@ async def pair() -> AsyncIterator[tuple[ManagedEngine, AttachedEngine]]:
         await owner.shutdown(0.0)
 
 
-def states(pair: tuple[ManagedEngine, AttachedEngine]) -> set[str]:
+def states(pair: tuple[KeptEngine, KeptEngine]) -> set[str]:
     return {engine.health.state(asyncio.get_running_loop().time()) for engine in pair}
 
 
-def current(engine: ManagedEngine | AttachedEngine) -> EngineClient:
+def current(engine: KeptEngine) -> EngineClient:
     assert engine.client is not None
     return engine.client
 
 
-async def test_it_is_the_same_engine_to_both(pair: tuple[ManagedEngine, AttachedEngine]) -> None:
+async def test_it_is_the_same_engine_to_both(pair: tuple[KeptEngine, KeptEngine]) -> None:
     owner, attached = pair
     assert attached.info == owner.info
     assert attached.pid == owner.pid
@@ -69,14 +70,14 @@ async def test_it_is_the_same_engine_to_both(pair: tuple[ManagedEngine, Attached
     assert await tokens_of(current(attached), request) == await tokens_of(current(owner), request)
 
 
-async def test_idle_it_proves_itself_now_and_then(pair: tuple[ManagedEngine, AttachedEngine]) -> None:
+async def test_idle_it_proves_itself_now_and_then(pair: tuple[KeptEngine, KeptEngine]) -> None:
     steps = current(pair[0]).stats.steps
     await until(lambda: current(pair[0]).stats.steps > steps)
     assert states(pair) == {"healthy"}
 
 
 async def test_stopped_at_work_it_is_out_for_both_and_back_when_it_goes_on(
-    pair: tuple[ManagedEngine, AttachedEngine],
+    pair: tuple[KeptEngine, KeptEngine],
 ) -> None:
     owner, attached = pair
     process = psutil.Process(owner.pid)
@@ -92,7 +93,7 @@ async def test_stopped_at_work_it_is_out_for_both_and_back_when_it_goes_on(
 
 
 async def test_stopped_while_idle_it_is_back_after_it_has_generated_a_token(
-    pair: tuple[ManagedEngine, AttachedEngine],
+    pair: tuple[KeptEngine, KeptEngine],
 ) -> None:
     owner, attached = pair
     process = psutil.Process(owner.pid)
@@ -106,7 +107,7 @@ async def test_stopped_while_idle_it_is_back_after_it_has_generated_a_token(
 
 
 async def test_killed_it_is_found_again_by_both(
-    pair: tuple[ManagedEngine, AttachedEngine], caplog: pytest.LogCaptureFixture
+    pair: tuple[KeptEngine, KeptEngine], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     owner, attached = pair
@@ -126,7 +127,7 @@ async def test_killed_it_is_found_again_by_both(
 
 async def test_an_engine_that_never_comes_is_given_up_at_the_start() -> None:
     with socket_folder() as folder:
-        engine = AttachedEngine("chat-0", socket_path(folder, "chat-0"))
+        engine = attached_engine("chat-0", socket_path(folder, "chat-0"), within=0.2)
         with pytest.raises(EngineUnavailableError, match=r"chat-0 could not be reached within 0\.2 seconds"):
-            await engine.start(within=0.2)
+            await engine.start()
         await engine.shutdown()

@@ -12,7 +12,7 @@ import msgspec
 from penstock.engine.config import EngineInfo
 from penstock.engine.messages import FrameReader, Loaded, Progress, Submit, ToEngine, frame
 from penstock.engine.request import EngineStats, TokenEvent
-from penstock.gateway.engines import AttachedEngine, socket_folder, socket_path
+from penstock.gateway.engines import KeptEngine, attached_engine, socket_folder, socket_path
 from penstock.gateway.health import HealthLimits
 from tests.engine.engines import until
 
@@ -70,12 +70,12 @@ class Engine:
 
 
 @asynccontextmanager
-async def attached(engine: Engine, limits: HealthLimits = LIMITS) -> AsyncIterator[AttachedEngine]:
+async def attached(engine: Engine, limits: HealthLimits = LIMITS) -> AsyncIterator[KeptEngine]:
     with socket_folder() as folder:
         path = socket_path(folder, "chat-0")
         server = await asyncio.start_unix_server(engine.serve, path)
         beating = asyncio.create_task(engine.beat())
-        client = AttachedEngine("chat-0", path, limits=limits)
+        client = attached_engine("chat-0", path, limits=limits)
         await client.start()
         await until(lambda: client.stats.steps > 0)
         try:
@@ -87,7 +87,7 @@ async def attached(engine: Engine, limits: HealthLimits = LIMITS) -> AsyncIterat
             await server.wait_closed()
 
 
-def state(engine: AttachedEngine) -> str:
+def state(engine: KeptEngine) -> str:
     return engine.health.state(time.monotonic())
 
 

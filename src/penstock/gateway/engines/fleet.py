@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.gateway.engines.managed import ManagedEngine
+from penstock.gateway.engines.kept import KeptEngine
 
 AT_ONCE = 2  # engines that load at the same time: they read the same disk and fill the same memory
 
@@ -26,11 +26,11 @@ def socket_path(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
 
 
-async def start_engines(engines: Sequence[ManagedEngine], at_once: int = AT_ONCE) -> None:
+async def start_engines(engines: Sequence[KeptEngine], at_once: int = AT_ONCE) -> None:
     """Start all of them, a few at a time. If one cannot, none is left running and its error is raised."""
     places = asyncio.Semaphore(at_once)
 
-    async def start(engine: ManagedEngine) -> None:
+    async def start(engine: KeptEngine) -> None:
         async with places:
             await engine.start()
 
