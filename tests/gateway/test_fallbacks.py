@@ -89,3 +89,25 @@ def test_what_is_wrong_with_a_request_itself_is_said_at_once(door: Door, broken:
     assert door.post(CHAT, {"model": "short", "messages": LONG}).status == 400
     assert door.post(CHAT, {"model": "texts", "messages": LOOK}).status == 400
     assert len(broken.bodies) == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_lacks_messages_is_asked_as_a_chat_from_the_first_one_on(
+    door: Door, upstream: OpenAIServer, stream: bool
+) -> None:
+    body = {"model": "second", "messages": LONG, "max_tokens": 3, "stream": stream}
+    for _ in range(2):
+        reply = door.post("/v1/messages", body)
+        assert reply.status == 200, reply.body
+        if stream:
+            events = [line for line in reply.body.decode().splitlines() if line.startswith("event: ")]
+            assert events[0] == "event: message_start"
+            assert events[-1] == "event: message_stop"
+        else:
+            assert reply.json()["content"] == [{"type": "text", "text": "good good good "}]
+
+
+def test_asking_for_what_a_server_lacks_does_not_take_it_from_the_others(door: Door) -> None:
+    for _ in range(20):
+        assert door.post("/v1/rerank", {"model": "second", "query": "a", "documents": ["b"]}).status == 400
+    assert door.post(CHAT, {"model": "second", "messages": LONG, "max_tokens": 3}).status == 200

@@ -63,6 +63,8 @@ class OpenAIServer(LocalServer):
                 usage = {"prompt_tokens": 2, "total_tokens": 2}
                 return answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
             chat = request.path.endswith("/v1/chat/completions")
+            if not chat and not request.path.endswith("/v1/completions"):
+                return answer({"detail": "Not Found"}, 404)
             if body.get("stream"):
                 return Reply(
                     200, headers={"content-type": "text/event-stream"}, stream=self._chunks(body, chat)

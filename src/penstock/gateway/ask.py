@@ -11,7 +11,7 @@ from penstock.config import TenantConfig
 from penstock.errors import InvalidRequestError, PenstockError
 from penstock.gateway.accounts import Caller, Hold
 from penstock.gateway.accounts.accounts import Outcome
-from penstock.gateway.backends import Backend, BackendError
+from penstock.gateway.backends import Backend, BackendError, NotOfferedError
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member, ReplicaLostError, Waiting
@@ -92,7 +92,7 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
     try:
         for number, answering in enumerate(chain, 1):
             try:
-                await _answered(gateway, exchange, tenant, service_class, answering, account)
+                await _asked_aright(gateway, exchange, tenant, service_class, answering, account)
                 outcome = "ok"
                 return
             except (BackendError, QueueRefusal) as error:
@@ -157,6 +157,25 @@ class _Account:
         self._gateway.count(exchange, usage, cost / PICO)
         if exchange.first_byte:
             families.first_byte.labels(exchange.tier).observe(exchange.first_byte - exchange.arrived)
+
+
+async def _asked_aright(
+    gateway: Gateway,
+    exchange: Exchange,
+    tenant: TenantConfig,
+    service_class: ServiceClass,
+    deployment: Deployment,
+    account: _Account,
+) -> None:
+    """Have one model answer. Where it turns out that nobody there offers what was asked, ask once more:
+    perhaps it can be asked for the same in another way."""
+    try:
+        await _answered(gateway, exchange, tenant, service_class, deployment, account)
+    except NotOfferedError:
+        asks = exchange.operation.asks
+        if exchange.started or any(asks in backend.operations for backend in deployment.backends()):
+            raise
+        await _answered(gateway, exchange, tenant, service_class, deployment, account)
 
 
 async def _answered(
@@ -263,8 +282,8 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
         await backend.answer(exchange)
         backend.health.answered(True, time.monotonic())
     except BackendError as error:
-        # One that is busy is not broken, nor one that was asked for what it does not do.
-        backend.health.answered(error.status == 429 or not error.at_fault, time.monotonic())
+        if error.at_fault:
+            backend.health.answered(error.status == 429, time.monotonic())  # one that is busy is not broken
         raise
     except asyncio.CancelledError:
         lost = exchange.aborted

@@ -13,7 +13,6 @@ from penstock.engine.request import Request
 from penstock.engine.schedule.sequence import LogitsProcessor, Sequence
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 
-
 ALONE_STEPS = 4  # that an urgent prompt may have to itself
 
 
