@@ -163,3 +163,58 @@ async def test_an_upgrade_that_is_not_offered_is_answered_as_http_body_and_all(u
             assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 5)
         writer.close()
     assert received == [b"\r\nUpgrade: x=0 ", b"\r\nUpgrade: x=1 "]
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+
+
+@pytest.mark.parametrize("trailer", [b"x: y\r\n" * 4096, b"x: " + b"y" * 32768])
+async def test_trailers_without_end_are_cut_off(trailer: bytes) -> None:
+    app = App()
+    async with listening(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def send_on() -> None:
+            writer.write(CHUNKED)
+            for _ in range(200):
+                writer.write(trailer)
+                await writer.drain()
+                await asyncio.sleep(0)
+
+        with pytest.raises(ConnectionError):
+            await send_on()
+
+
+async def test_what_comes_behind_the_body_is_no_header() -> None:
+    seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.append(list(scope["headers"]))
+        await Call(scope, receive, send).answer(b"{}")
+
+    async with listening(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(CHUNKED + b"Authorization: Bearer stolen\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 5)
+        writer.close()
+    assert [name for name, _ in seen[0]] == [b"host", b"transfer-encoding"]
+
+
+async def test_a_client_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "STALL_SECONDS", 0.2)
+    gone = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Call(scope, receive, send)
+        exchange.when_left(gone.set)
+        await exchange.start_stream()
+        while not gone.is_set():
+            await exchange.write(b"x" * 65536)
+            await asyncio.sleep(0)
+
+    async with listening(app) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(REQUEST)
+            await asyncio.wait_for(gone.wait(), 20)

@@ -280,10 +280,13 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
     exchange.upstream_model = backend.upstream_model
     try:
         await backend.answer(exchange)
-        backend.health.answered(True, time.monotonic())
+        now = time.monotonic()
+        backend.health.answered(True, now)
+        member.blame.answered(exchange.caller.tenant, now)
     except BackendError as error:
-        if error.at_fault:
-            backend.health.answered(error.status == 429, time.monotonic())  # one that is busy is not broken
+        now = time.monotonic()
+        if error.at_fault and member.blame.counts(exchange.caller.tenant, now):
+            backend.health.answered(error.status == 429, now)  # one that is busy is not broken
         raise
     except asyncio.CancelledError:
         lost = exchange.aborted

@@ -17,6 +17,7 @@ from penstock.gateway.balance import Policy, Query, Replica
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.queue import LEVELS, FairQueue, Places, QueueRefusal, ServiceClass, Ticket
 from penstock.gateway.queue.ticket import Reason
+from penstock.gateway.resilience import Blame
 
 # Of a server that works through its requests as they came, batch work may take only so much: what it
 # has taken cannot be overtaken any more.
@@ -40,6 +41,7 @@ class Member:
     __slots__ = (
         "_added",
         "backend",
+        "blame",
         "healthy",
         "leaving",
         "places",
@@ -53,6 +55,7 @@ class Member:
         self.backend = backend
         self.share = share
         self._added = now
+        self.blame = Blame()
         self.replica = Replica(name=backend.name, weight=weight, joined=now)
         self.healthy = backend.health.state(now) == "healthy"  # as last looked at
         self.leaving = False  # takes nothing new; what it has it finishes

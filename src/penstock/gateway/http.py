@@ -14,6 +14,7 @@ from penstock.gateway.app import MAX_HEADER_BYTES
 from penstock.protocol.errors import HTTPError, failure
 
 HEAD_SECONDS = 30.0
+STALL_SECONDS = 60.0  # a client that takes nothing for so long has gone, whatever its connection says
 
 
 _UPGRADE = re.compile(rb"(?<=\r\n)upgrade:", re.IGNORECASE)
@@ -32,6 +33,8 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._deaf = False  # a pipelined request has come: nothing further is read
+        self._barren = 0  # bytes since the head, or since the last of the body, that were neither
+        self._stall_timer: TimerHandle | None = None
         self._when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -40,6 +43,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
         self._lose()
 
@@ -66,6 +70,21 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
 
         return forget
 
+    def pause_writing(self) -> None:
+        """The client does not take what is written. If that lasts, it holds a replica's place for nothing."""
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
     def write_part(self, data: bytes) -> bool:
         """A part of a stream in one write. What needs more thought goes the long way, through `send`."""
         cycle = self.cycle
@@ -82,7 +101,12 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             data = _without_upgrade(data)
+        else:
+            self._barren += len(data)
         super().data_received(data)
+        if self._barren > MAX_HEADER_BYTES:
+            self.transport.abort()  # trailers without end, or something like it
+            return
         if self._in_head and self._head_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             message = f"The headers are larger than {MAX_HEADER_BYTES} bytes."
             self._refuse(HTTPError(431, message, code="headers_too_large"))
@@ -100,17 +124,20 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._deaf:
+        # What comes behind the body is no header: a proxy in front has not seen it as one.
+        if not self._deaf and self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if not self._deaf:
             self._in_head = False
+            self._barren = 0
             self._stop_timer()
             self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._barren = 0
         if not self._deaf:
             super().on_body(body)
 
@@ -118,7 +145,7 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         if not self._deaf:
             super().on_message_complete()
             self._in_head = True  # whatever comes next is another one
-            self._head_bytes = 0
+            self._head_bytes = self._barren = 0
 
     def send_400_response(self, msg: str) -> None:
         if self._deaf:
