@@ -33,8 +33,6 @@ _DEADLINE: Final = DEADLINE_HEADER.encode()
 # A request that two replicas have not survived is not given to a third.
 MAX_DEATHS: Final = 2
 
-_random: Final = random.Random()
-
 
 async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller) -> None:
     """Answer one request for a model, or raise what the client is to be told."""
@@ -256,7 +254,7 @@ class _Tries:
                 if not self.may_go_on(error):
                     raise
                 rules = self._rules
-                await asyncio.sleep(pause(self._count, rules.backoff, rules.max_backoff, _random))
+                await asyncio.sleep(pause(self._count, rules.backoff, rules.max_backoff, random.random()))
                 again = dispatcher.again(waiting, tried)
                 if again is None or not self._deployment.retries.spend():
                     if again is not None:

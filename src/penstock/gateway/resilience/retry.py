@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 # Retries that may be spent before any request has earned one, and the most that can be saved up for the
 # moment when a replica dies with everything it had.
 FIRST = 10.0
@@ -29,6 +27,6 @@ class RetryBudget:
         return True
 
 
-def pause(attempt: int, first: float, most: float, random: Random) -> float:
-    """Seconds before retry number `attempt`, from 1: anything up to a bound that doubles (full jitter)."""
-    return random.uniform(0.0, min(most, first * 2.0 ** (attempt - 1)))
+def pause(attempt: int, first: float, most: float, draw: float) -> float:
+    """Seconds before retry number `attempt`, from 1: the part `draw` of a bound that doubles (full jitter)."""
+    return draw * min(most, first * 2.0 ** (attempt - 1))
