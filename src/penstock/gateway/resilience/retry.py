@@ -28,5 +28,5 @@ class RetryBudget:
 
 
 def pause(attempt: int, first: float, most: float, draw: float) -> float:
-    """Seconds before retry number `attempt`, from 1: the part `draw` of a bound that doubles (full jitter)."""
+    """Seconds before retry number `attempt`, from 1: the part `draw` of a doubling bound (full jitter)."""
     return draw * min(most, first * 2.0 ** (attempt - 1))
