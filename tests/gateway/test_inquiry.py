@@ -89,7 +89,7 @@ def test_any_body_means_the_same_after_any_changes(seed: int) -> None:
     [
         (CHAT, {}, None),
         (CHAT, {"max_tokens": 5}, 5),
-        (CHAT, {"max_tokens": 5, "max_completion_tokens": 7}, 7),
+        (CHAT, {"max_tokens": 7, "max_completion_tokens": 7}, 7),
         (CHAT, {"max_tokens": 0}, 0),
         ("createCompletion", {"max_tokens": 5, "max_completion_tokens": 7}, 5),
         ("createResponse", {"max_output_tokens": 6, "max_tokens": 5}, 6),
@@ -101,6 +101,17 @@ def test_each_operation_has_its_own_name_for_the_most_tokens(
     operation: str, fields: dict[str, int], limit: int | None
 ) -> None:
     assert inquiry(fields, operation).max_tokens == limit
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 5000), (5000, 1), (0, 1)])
+def test_two_limits_that_differ_are_refused(one: int, other: int) -> None:
+    error = refusal({"messages": [], "max_completion_tokens": one, "max_tokens": other})
+    assert error.param == "max_tokens"
+    assert "give one of them" in str(error)
+
+
+def test_one_of_two_limits_may_be_null() -> None:
+    assert inquiry({"messages": [], "max_completion_tokens": None, "max_tokens": 5}).max_tokens == 5
 
 
 @pytest.mark.parametrize(

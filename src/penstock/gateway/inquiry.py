@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import InvalidRequestError
 from penstock.protocol.decode import decode
 
-# What each operation calls the most tokens of an answer, the one that counts first.
+# What each operation calls the most tokens of an answer.
 OUTPUT_LIMITS: Final[dict[str, tuple[str, ...]]] = {
     "createChatCompletion": ("max_completion_tokens", "max_tokens"),
     "createCompletion": ("max_tokens",),
@@ -108,6 +108,13 @@ class Inquiry:
             if value is not None and not 1 <= value <= MAX_CHOICES:
                 message = f"{name} must be between 1 and {MAX_CHOICES}, got {value}."
                 raise InvalidRequestError(message, param=name)
+        given = self.limits
+        if len(set(given.values())) > 1:
+            # Which of them a server obeys is its own affair, and what is set aside must be enough for it.
+            said = " and ".join(f"{name} {value}" for name, value in given.items())
+            raise InvalidRequestError(
+                f"{said} are two limits of one answer; give one of them.", param=next(reversed(given))
+            )
         if self._essentials.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream: true.", param="stream_options"
@@ -140,7 +147,7 @@ class Inquiry:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What the body says of the most tokens of one choice, the name that counts first."""
+        """What the body says of the most tokens of one choice, by each name it has for that."""
         names = OUTPUT_LIMITS.get(self.operation, ())
         given = ((name, getattr(self._essentials, name)) for name in names)
         return {name: value for name, value in given if value is not None}
@@ -148,7 +155,7 @@ class Inquiry:
     @property
     def max_tokens(self) -> int | None:
         """The most tokens of one choice, as asked for; None: not limited."""
-        return next(iter(self.limits.values()), None)
+        return max(self.limits.values(), default=None)
 
     @property
     def prompt_field(self) -> str | None:

@@ -205,8 +205,14 @@ async def sent_to(kind: str, body: dict[str, Any], **more: Any) -> dict[str, Any
 
 @pytest.mark.parametrize("kind", ["llamacpp", "tgi"])
 async def test_servers_that_know_only_max_tokens_get_it(kind: str) -> None:
-    sent = await sent_to(kind, {"max_completion_tokens": 5, "max_tokens": 9})
+    sent = await sent_to(kind, {"max_completion_tokens": 5})
     assert (sent["max_tokens"], "max_completion_tokens" in sent) == (5, False)
+
+
+async def test_limits_by_names_that_are_another_operations_do_not_go_on() -> None:
+    body = {"prompt": "x", "max_tokens": 1, "max_completion_tokens": 5000, "max_output_tokens": 5000}
+    sent = await sent_to("vllm", body, asks="createCompletion")
+    assert [name for name in sent if name.startswith("max_")] == ["max_tokens"]
 
 
 async def test_openai_gets_max_completion_tokens() -> None:

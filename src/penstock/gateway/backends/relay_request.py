@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.gateway.backends.presets import Preset
+from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.upstream import header_lines
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ _TRACE_PARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a
 _TRACE_STATE: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 _USAGE_STREAMS: Final = ("createChatCompletion", "createCompletion")
 _SALTED: Final = ("createChatCompletion", "createCompletion", "createEmbedding", "rerank", "score")
+# A server might obey a name that is not this operation's; what is set aside here goes by those that are.
+_LIMITS: Final = tuple({name: None for names in OUTPUT_LIMITS.values() for name in names})
 
 
 def static_headers(api_key: str | None, headers: Mapping[str, str] | None) -> bytes:
@@ -64,7 +67,8 @@ def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchan
     if preset.cache_salt and operation in _SALTED and exchange.salt != "/":
         # Of one length whatever the client's own part of it, and telling the server nothing.
         changes["cache_salt"] = hashlib.sha256(exchange.salt.encode()).hexdigest()[:32]
-    for name in preset.withheld:
+    own = OUTPUT_LIMITS.get(operation, _LIMITS)
+    for name in (*preset.withheld, *(name for name in _LIMITS if name not in own)):
         if name in fields:
             changes[name] = None
     if operation == "createChatCompletion" and preset.max_tokens is not None:
