@@ -411,3 +411,35 @@ async def test_openais_key_may_come_from_the_environment(monkeypatch: pytest.Mon
     assert server.requests[0].headers["authorization"] == "Bearer sk-env"
     _, server = await relay(answering(CHAT), kind="vllm")
     assert "authorization" not in server.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("usage", "billed"),
+    [
+        ({}, (3, 23)),
+        ({"prompt_tokens": None, "completion_tokens": None}, (3, 23)),
+        ({"prompt_tokens": 10}, (10, 23)),
+        ({"completion_tokens": 9}, (3, 9)),
+        ({"total_tokens": 15}, (3, 23)),
+        ({"total_tokens": 50}, (27, 23)),
+        ({"prompt_tokens": 10, "total_tokens": 15}, (10, 5)),
+    ],
+)
+async def test_counts_that_a_usage_lacks_are_guessed(usage: Any, billed: tuple[int, int]) -> None:
+    got = Got()
+    async with RawServer(answering({**CHAT, "usage": usage})) as server:
+        backend = backend_of(server.url)
+        got.exchange = exchange_of("createChatCompletion", {"messages": MESSAGES}, got)
+        got.exchange.delivered.prompt = 3  # the estimate
+        await backend.answer(got.exchange)
+        await backend.close()
+    assert (got.delivered.prompt, got.delivered.completion) == billed
+
+
+@pytest.mark.parametrize("at", ["choices", "usage", "other"])
+async def test_an_answer_nested_without_end_is_the_servers_failure(at: str) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    fields = {"choices": b"[]", "usage": b"null", at: deep}
+    body = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in fields.items())
+    error = await failing(answering(b"{%b}" % body))
+    assert (type(error), error.status) == (BackendError, 502)

@@ -114,3 +114,18 @@ async def test_a_failure_before_the_stream_began_has_a_status(said: bytes, statu
         await relay(streaming(said), "createMessage", got)
     assert (caught.value.status, got.status) == (status, 0)
     assert isinstance(caught.value, BackendError) is (status != 400)
+
+
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": 6}, {"input_tokens": 6, "output_tokens": 0}])
+async def test_a_usage_without_counts_makes_no_stream_free(usage: Any) -> None:
+    last = named("response.completed", response={**RESPONSE, "usage": usage})
+    got = await relay(streaming(*RESPONSES[:-1], last), "createResponse")
+    assert got.delivered.completion == 2
+
+
+async def test_an_event_nested_without_end_is_the_servers_failure() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    event = b'data: {"type":"response.output_text.delta","x":%b}\n\n' % deep
+    with pytest.raises(BackendError) as caught:
+        await relay(streaming(*RESPONSES[:2], event), "createResponse")
+    assert caught.value.status == 502

@@ -225,7 +225,7 @@ async def test_a_final_usage_corrects_the_count_of_chunks() -> None:
     got = await relay(streaming(*PLAIN, usage_chunk(11), DONE), kind="openai_compatible")
     assert got.delivered.completion == 11
     fewer = await relay(streaming(*PLAIN, usage_chunk(1), DONE), kind="openai_compatible")
-    assert fewer.delivered.completion == 1
+    assert fewer.delivered.completion == 2, "which were handed out"
 
 
 async def test_what_was_delivered_before_a_break_is_counted_exactly() -> None:
@@ -504,3 +504,79 @@ async def test_a_connection_whose_stream_does_not_end_is_given_up(monkeypatch: p
         assert (await ask(backend, CHAT)).ended
         await server.hung_up.wait()
         await backend.close()
+
+
+# ---------------------------------------------------------------------- what nobody counted is not free
+
+
+@pytest.mark.parametrize(
+    ("usage", "billed"),
+    [
+        ({}, (3, 2)),
+        ({"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}, (3, 2)),
+        ({"prompt_tokens": 10}, (10, 2)),
+        ({"completion_tokens": 9}, (3, 9)),
+        ({"total_tokens": 15}, (13, 2)),
+        ({"prompt_tokens": 10, "total_tokens": 15}, (10, 5)),
+        ({"prompt_tokens": 10, "completion_tokens": 0}, (10, 2)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vllm", "openai_compatible"])
+async def test_counts_that_a_usage_lacks_are_guessed(kind: str, usage: Any, billed: tuple[int, int]) -> None:
+    got = Got()
+    async with RawServer(streaming(*PLAIN, event({"choices": [], "usage": usage}), DONE)) as server:
+        backend = backend_of(server.url, kind)
+        got.exchange = exchange_of(
+            "createChatCompletion", {**CHAT, "stream_options": {"include_usage": True}}, got
+        )
+        got.exchange.delivered.prompt = 3  # the estimate
+        await backend.answer(got.exchange)
+        await backend.close()
+    assert (got.delivered.prompt, got.delivered.completion) == billed
+    told = got.events[-2]["usage"]
+    assert (told["prompt_tokens"], told["completion_tokens"]) == billed
+
+
+@pytest.mark.parametrize("running", [{}, {"completion_tokens": 0}, {"completion_tokens": None}])
+async def test_a_running_usage_without_a_count_takes_no_tokens_back(running: Any) -> None:
+    pieces = (chunk("Hel", usage=used(3)), chunk("lo", usage=running), chunk(None, finish="stop"))
+    got = await relay(streaming(*pieces, DONE))
+    assert got.delivered.completion == 4
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"function_call": {"arguments": "{"}},
+        {"audio": {"data": "AAAA"}},
+        {"role": "assistant", "reasoning_text": "so"},
+        {"content": None, "tool_calls": [], "images": [{"type": "image_url"}]},
+        {"content": [{"type": "text", "text": "parts"}]},
+    ],
+)
+async def test_content_of_whatever_kind_is_passed_on_and_counted(delta: Any) -> None:
+    piece = event({"model": "mine", "choices": [{"index": 0, "delta": delta}]})
+    nothing = event(
+        {"model": "mine", "choices": [{"delta": {"role": "assistant", "content": "", "x": None}}]}
+    )
+    got = await relay(streaming(nothing, piece, piece, chunk(None, finish="stop"), DONE), model="mine")
+    assert got.delivered.completion == 2
+    assert got.events[1]["choices"][0]["delta"] == delta
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"choices":[{"delta":{"content":"x","y":%b}}]}' % DEEP,
+        b'{"choices":[{"delta":{"tool_calls":%b}}]}' % DEEP,
+        b'{"error":%b}' % DEEP,
+        b'{"x":%b,"choices":[]}' % DEEP,
+    ],
+)
+async def test_events_nested_without_end_are_the_servers_failure(payload: bytes) -> None:
+    error, got = await broken(streaming(chunk("a"), b"data: %b\n\n" % payload))
+    assert (type(error), error.status) == (BackendError, 502)
+    assert got.text == "a"

@@ -74,7 +74,7 @@ def slots(page: bytes) -> Load | None:
     """From llama.cpp's `/slots`. It does not tell how many requests wait for one."""
     try:
         found = _slots.decode(page)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return Load(sum(slot.is_processing for slot in found), 0) if found else None
 
@@ -83,7 +83,7 @@ def iteration_stats(page: bytes) -> Load | None:
     """From trtllm-serve's `/metrics`: the iterations since it was last read; none when nothing runs."""
     try:
         found = _iterations.decode(page)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not found:
         return Load(0, 0)

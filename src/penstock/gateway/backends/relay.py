@@ -137,7 +137,9 @@ class RelayBackend:
         inquiry = exchange.inquiry
         names = self._names(exchange)
         if exchange.operation.asks in _NAMED:
-            return NamedStream(name=exchange.model, names=names, charged=exchange.charge)
+            return NamedStream(
+                name=exchange.model, names=names, prompt=exchange.delivered.prompt, charged=exchange.charge
+            )
         return ChatStream(
             name=exchange.model,
             names=names,

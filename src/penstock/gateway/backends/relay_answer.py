@@ -53,16 +53,17 @@ def read_answer(operation: str, body: bytes, name: str, prompt: int) -> Whole:
     """BackendError for what is no answer to `operation`. `prompt`: tokens, if the server does not tell."""
     try:
         head = _head.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise garbage("what came is not the JSON of an answer") from None
     found = bytes(getattr(head, _MARKS[operation]))
     if not found.startswith(b"["):
         raise garbage(f"what came has no list of {_MARKS[operation]}")
     told = bytes(head.usage)
+    guess = _guess(operation, found, prompt)
     if told in (b"", b"null"):
-        return Whole(renamed(body, name), _guess(operation, found, prompt))
+        return Whole(renamed(body, name), guess)
     try:
-        usage = _reported.decode(told).count()
+        usage = _reported.decode(told).count(guess)
     except msgspec.DecodeError:
         raise garbage("its usage has no counts of tokens") from None
     if b'"latency_ms"' in told:  # a gateway like this one: what it charges and how long it took is not ours
@@ -71,6 +72,6 @@ def read_answer(operation: str, body: bytes, name: str, prompt: int) -> Whole:
 
 
 def _guess(operation: str, found: bytes, prompt: int) -> UsageCount:
-    """For a server that reports nothing: the bytes of what it generated, its JSON included."""
+    """For what a server does not report: the bytes of what it generated, its JSON included."""
     generated = operation not in ("createEmbedding", "rerank", "score")
     return UsageCount(prompt, -(-len(found) // BYTES_PER_TOKEN) if generated else 0)

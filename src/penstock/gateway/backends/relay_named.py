@@ -48,9 +48,13 @@ _holder: Final = msgspec.json.Decoder(_Holder).decode
 class NamedStream:
     """One stream. After each `feed`: `done` when its last event has come, `error` when the server failed."""
 
-    __slots__ = ("_charged", "_pending", "_rename", "counted", "done", "error", "names", "usage")
+    __slots__ = ("_charged", "_pending", "_prompt", "_rename", "counted", "done", "error", "names", "usage")
 
-    def __init__(self, *, name: str, names: dict[str, str], charged: Callable[[UsageCount], None]) -> None:
+    def __init__(
+        self, *, name: str, names: dict[str, str], prompt: int, charged: Callable[[UsageCount], None]
+    ) -> None:
+        """`prompt`: its tokens, as far as we know; used if the server does not tell."""
+        self._prompt = prompt
         self._rename = Renaming(name)
         self._charged = charged
         self._pending = b""
@@ -95,7 +99,7 @@ class NamedStream:
                 self._fail(payload)
                 return b""
             self._note(found)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.error = garbage("an event of its stream is not the JSON of an event")
             return b""
         if found.type in _LAST:
@@ -111,13 +115,13 @@ class NamedStream:
         elif found.type == "message_start":
             reported = _inner(found.message).usage
         if reported is not None:
-            usage = reported.count()
-            if self.usage is not None and not usage.prompt:  # the end of a message tells only its output
+            usage = reported.count(UsageCount(self._prompt, self.counted))
+            if self.usage is not None and not reported.prompt:  # the end of a message tells only its output
                 usage.prompt, usage.cached = self.usage.prompt, self.usage.cached
             self.usage = usage
             # A message starts with a first count that is none of the delivered text's.
             if found.type != "message_start":
-                self.counted = usage.completion
+                usage.completion = self.counted = max(usage.completion, self.counted)
         elif found.type.endswith("delta"):
             self.counted += 1
 

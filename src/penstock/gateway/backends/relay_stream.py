@@ -34,7 +34,7 @@ _ABSENT: Final = msgspec.Raw(b"")
 
 
 class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
+    content: str | list[msgspec.Raw] | None = None  # a text, or parts
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
@@ -159,8 +159,12 @@ class ChatStream:
 
     @property
     def usage(self) -> UsageCount | None:
-        """As the server last said."""
-        return None if self._reported is None else self._reported.count()
+        """As the server last said, but never less than has been handed out."""
+        if self._reported is None:
+            return None
+        usage = self._reported.count(UsageCount(self._prompt, self.counted))
+        usage.completion = max(usage.completion, self.counted)
+        return usage
 
     def close(self) -> tuple[bytes, int]:
         """The connection has ended. What was finished only lacks its end mark; all else is an error."""
@@ -176,10 +180,12 @@ class ChatStream:
     def _chunk(self, payload: bytes) -> bool:
         """Read one chunk; whether the client gets it."""
         try:
-            chunk = _decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._read(payload, _decode(payload))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.error = garbage("an event of its stream is not the JSON of a chunk")
             return False
+
+    def _read(self, payload: bytes, chunk: _Chunk) -> bool:
         choices = chunk.choices
         if choices:
             self._last = payload
@@ -188,18 +194,21 @@ class ChatStream:
                 if choice.finish_reason is not None:
                     self.finished += 1
                 tokens += _has_content(choice)
+            if tokens < len(choices):
+                tokens += _of_other_kinds(payload)
             reported = chunk.usage
             if reported is not None:
-                completion = reported.completion_tokens or 0
+                completion = reported.completion
                 if self._choices == 1:
                     self._reported = reported
-                    tokens = completion - self.counted
-                elif self._running != "none":
+                    if completion:
+                        tokens = max(0, completion - self.counted)
+                elif self._running != "none" and completion:
                     tokens = self._several(choices[0].index, completion)
             self.counted += tokens
             return True
         if bytes(chunk.error) not in _NOTHING:
-            self._fail(msgspec.json.decode(payload))
+            self._fail(_said(payload))
             return False
         if chunk.usage is not None:
             self._reported = chunk.usage
@@ -211,10 +220,10 @@ class ChatStream:
     def _several(self, index: int, completion: int) -> int:
         """Tokens since the last chunk, where the running usage is one choice's, or all choices' together."""
         if self._running == "total":
-            return completion - self.counted
+            return max(0, completion - self.counted)
         before = self._by_choice.get(index, 0)
-        self._by_choice[index] = completion
-        return completion - before
+        self._by_choice[index] = max(before, completion)
+        return max(0, completion - before)
 
     def _odd(self, event: bytes) -> bool:
         """Whatever does not begin as a chunk does; whether the client gets it as it is."""
@@ -229,10 +238,7 @@ class ChatStream:
         named_error = any(line.startswith(b"error:") for line in fields)
         if named_error or (payload.startswith(b"{") and any(line == b"event: error" for line in fields)):
             content = payload or next(line[6:] for line in fields if line.startswith(b"error:"))
-            try:
-                self._fail(msgspec.json.decode(content))
-            except msgspec.DecodeError:
-                self._fail(None)
+            self._fail(_said(content))
             return False
         if payload.startswith(b"{"):
             return self._chunk(payload)
@@ -278,7 +284,25 @@ class _Header(msgspec.Struct, omit_defaults=True):
     usage: Any = None
 
 
+class _AnyChoice(msgspec.Struct):
+    delta: dict[str, Any] | None = None
+
+
+class _AnyChunk(msgspec.Struct):
+    choices: list[_AnyChoice]
+
+
+_any_chunk: Final = msgspec.json.Decoder(_AnyChunk).decode
+_KNOWN: Final = frozenset({"role", *_Delta.__struct_fields__})
 _header: Final = msgspec.json.Decoder(_Header).decode
+
+
+def _said(content: bytes) -> Any:
+    """The JSON of an error; None for what is none."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _has_content(choice: _Choice) -> bool:
@@ -292,3 +316,11 @@ def _has_content(choice: _Choice) -> bool:
         or (delta.tool_calls is not _ABSENT and bytes(delta.tool_calls) not in _NOTHING)
         or delta.refusal
     )
+
+
+def _of_other_kinds(payload: bytes) -> int:
+    """Choices whose delta has only content that is not known here: a function call, audio, and what is yet to
+    come. Whatever it is, somebody generated it."""
+    deltas = [choice.delta or {} for choice in _any_chunk(payload).choices]
+    others = ({name for name, value in delta.items() if value} - {"role"} for delta in deltas)
+    return sum(bool(names) and names.isdisjoint(_KNOWN) for names in others)

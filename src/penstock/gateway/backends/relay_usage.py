@@ -31,19 +31,33 @@ class Reported(msgspec.Struct, gc=False):
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
 
-    def count(self) -> UsageCount:
-        completion = self.completion_tokens if self.completion_tokens is not None else self.output_tokens
-        prompt = self.prompt_tokens if self.prompt_tokens is not None else self.input_tokens
-        if prompt is None:  # rerank and score may tell only the total
-            prompt = max(0, (self.total_tokens or 0) - (completion or 0))
+    @property
+    def prompt(self) -> int | None:
+        return self.prompt_tokens if self.prompt_tokens is not None else self.input_tokens
+
+    @property
+    def completion(self) -> int | None:
+        return self.completion_tokens if self.completion_tokens is not None else self.output_tokens
+
+    def count(self, guess: UsageCount) -> UsageCount:
+        """What it says, and by `guess` what it does not: an answer is not free because nobody counted it."""
+        prompt, completion, total = self.prompt, self.completion, self.total_tokens or 0
+        if completion is None:
+            # Rerank and score have none, and may tell only the total.
+            completion = max(0, total - prompt) if prompt is not None else 0
+            completion = completion or guess.completion
         # Messages counts what was read from and written to the cache apart from the input.
         read = self.cache_read_input_tokens or 0
-        prompt += read + (self.cache_creation_input_tokens or 0)
+        apart = read + (self.cache_creation_input_tokens or 0)
+        if prompt is not None:
+            prompt += apart
+        else:
+            prompt = max(0, total - completion) or max(guess.prompt, apart)
         details = self.prompt_tokens_details or self.input_tokens_details
         cached = details.cached_tokens if details is not None else read
         made = self.completion_tokens_details or self.output_tokens_details
         reasoning = made.reasoning_tokens if made is not None else None
-        return UsageCount(prompt, completion or 0, min(cached or 0, prompt), reasoning)
+        return UsageCount(prompt, completion, min(cached or 0, prompt), reasoning)
 
 
 encode: Final = msgspec.json.Encoder().encode
