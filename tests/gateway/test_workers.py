@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
+import shutil
 import signal
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from penstock.config import load_settings
+from penstock.gateway.accounts import KeyRing
+from penstock.gateway.accounts.keys import mint
+from penstock.gateway.store import Database, KeyTable
+from penstock.gateway.workers import supervisor
 from tests.gateway.door import CHAT, Door, behind, chat, save_tiny_chat
 from tests.server import Reply, poll
 from tests.servers.gated import OpenAIServer
@@ -250,6 +260,56 @@ def test_a_term_finishes_streams_and_leaves_nothing_behind(upstream: OpenAIServe
 def refuses(door: Door) -> bool:
     reply = door.get("/ready")
     return reply.status == 503 and door.ask("chat").status == 503
+
+
+def test_a_state_that_is_lost_unlocks_nobody(upstream: OpenAIServer, tmp_path: Path) -> None:
+    """A process that is started afterwards finds no keys at all, and knows that there were some."""
+    secret, record = mint("a key", "default", created=0)
+    with closing(Database(tmp_path / "log.state")) as database:
+        KeyTable(database).add(record)
+    key = {"Authorization": f"Bearer {secret}"}
+    door = Door(tmp_path, {"workers": 2, "drain_seconds": 1, "models": {"chat": behind(upstream.url)}})
+    shutil.rmtree(door.state)
+    first = workers(door)
+    os.kill(first[0], signal.SIGKILL)
+    poll(lambda: len(workers(door)) == 2 and first[0] not in workers(door), seconds=20)
+    seen: set[int] = set()
+
+    def both_have_answered() -> bool:
+        for _ in range(10):
+            assert door.ask("chat").status == 401
+            seen.add(door.ask("chat", key).status)
+        return seen == {200, 401}
+
+    poll(both_have_answered, seconds=20)
+    assert f"The state in {door.state} is gone" in door.log()
+    door.stop()
+
+
+def test_one_that_is_stuck_is_replaced(
+    upstream: OpenAIServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "NOTED_BEATS", 1)
+    monkeypatch.setattr(supervisor, "FATAL_BEATS", 2)
+    written = tmp_path / "penstock.yaml"
+    written.write_text(yaml.safe_dump({"workers": 2, "models": {"chat": behind(upstream.url)}}))
+    settings = load_settings(config=written, environ={"PENSTOCK_STATE_DIR": str(tmp_path / "state")})
+
+    async def stick() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            worker = supervisor.Worker(0, settings, tmp_path, listener, KeyRing())
+            await worker.start()
+            try:
+                assert worker._process is not None
+                stuck = worker._process.pid
+                os.kill(stuck, signal.SIGSTOP)
+                await asyncio.to_thread(poll, lambda: worker._process.pid != stuck, seconds=30)
+            finally:
+                await worker.kill()
+
+    asyncio.run(stick())
+    assert "does nothing" in caplog.text
+    assert "ended (exit code -9)" in caplog.text
 
 
 def test_a_supervisor_that_is_killed_takes_everybody_with_it(

@@ -32,9 +32,10 @@ KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that the
 FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
 
 
-def open_keys(settings: Settings) -> KeyRing:
-    """The keys of the settings and of the store."""
-    return KeyRing(settings.api_keys, KeyTable(Database(state_folder(settings.state_dir))))
+def open_keys(settings: Settings, *, locked: bool = False) -> KeyRing:
+    """The keys of the settings and of the store. `locked`: it had some, whatever it says now."""
+    table = KeyTable(Database(state_folder(settings.state_dir)))
+    return KeyRing(settings.api_keys, table, locked=locked)
 
 
 def known_keys(settings: Settings) -> KeyRing:

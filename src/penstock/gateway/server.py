@@ -11,6 +11,7 @@ from pathlib import Path
 import uvloop
 
 from penstock.config import Settings
+from penstock.gateway.accounts import KeyRing
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.banner import Banner
 from penstock.gateway.discovery import SharedRegistry
@@ -31,13 +32,15 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    check_bind(settings, open_keys(settings))
+    # Opened once: a state that is lost while the model is loaded must not leave the server unlocked.
+    keys = open_keys(settings)
+    check_bind(settings, keys)
     with bound(settings.host, settings.port) as listener, Banner() as banner:
         settings = named(settings, banner.fetching)
         plans = plan_engines(settings, banner.fetching)
         serve = _serve if settings.workers == 1 else supervise
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, socket_folder() as folder:
-            in_order = runner.run(serve(settings, plans, folder, listener, banner, reread))
+            in_order = runner.run(serve(settings, plans, folder, listener, banner, reread, keys))
     if not in_order:
         raise KeyboardInterrupt
 
@@ -49,6 +52,7 @@ async def _serve(
     listener: socket.socket,
     banner: Banner,
     reread: Callable[[], Settings],
+    keys: KeyRing,
 ) -> bool:
     """Whether it ended in order, or running requests were left behind."""
     signals = Signals(asyncio.get_running_loop())
@@ -65,7 +69,6 @@ async def _serve(
     loading.result()
     try:
         metrics = Metrics()
-        keys = open_keys(settings)
         assembly = Assembly(settings, metrics, SharedRegistry(folder))
         await assembly.build(list(zip(plans, engines, strict=True)), await tokenizers)
         front = Front(settings, metrics, assembly, keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -394,3 +395,23 @@ def test_in_whatever_order_things_happen_the_totals_are_exact_and_no_limit_is_pa
         with closing(Database(folder)) as database:
             found = {row.tenant: row.tally for row in UsageTable(database).totals(["tenant"])}
         assert found == {tenant: tally for tenant, tally in expected.items() if tally.requests}
+
+
+def test_usage_of_a_state_that_is_lost_is_kept_and_begins_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Accounts.open(tmp_path / "state", wall=lambda: JANUARY)
+    limits = tenant(monthly_budget=100_000 / DOLLAR)  # a request of ten and twenty tokens costs 21,007
+    for _ in range(2):
+        door.settle(reserve(door, limits), UsageCount(10, 20), "ok", 0.0)
+    assert door.flush()
+    shutil.rmtree(tmp_path / "state")
+    for now in (1.0, 2.0):
+        door.settle(reserve(door, limits, now), UsageCount(10, 20), "ok", now)
+        assert door.due(now)
+        assert not door.flush()
+    assert refused(door, limits, 3.0).code == "insufficient_quota", "what was spent before is still known"
+    assert "is gone" in caplog.text
+    assert door.close(4.0)
+    with closing(Database(tmp_path / "state")) as database:
+        assert total(UsageTable(database).totals()).ok == 2

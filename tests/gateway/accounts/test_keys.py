@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -263,3 +264,32 @@ def test_no_two_keys_are_alike_and_each_has_256_bits(table: KeyTable) -> None:
     keys = {add(table) for _ in range(100)}
     assert len({key.split("-")[2] for key in keys}) == len({key.split("-")[3] for key in keys}) == 100
     assert all(len(key.split("-")[3]) * 5 >= 256 for key in keys)
+
+
+def test_a_store_that_is_lost_leaves_the_door_locked_with_the_keys_last_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clocks = Clocks()
+    table = KeyTable(Database(tmp_path / "state"))
+    key = add(table)
+    ring = KeyRing((), table, clock=clocks.clock)
+    shutil.rmtree(tmp_path / "state")
+    for replaced in (False, True):
+        if replaced:
+            add(KeyTable(Database(tmp_path / "state")))
+        for _ in range(3):
+            clocks.now += 2.0
+            refusal(ring, {})
+            assert ring.check(bearer(key)).tenant == "acme"
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"The state in {tmp_path / 'state'} is gone" in caplog.text
+
+
+def test_a_ring_that_is_told_of_keys_demands_one_though_the_store_is_empty(table: KeyTable) -> None:
+    ring = KeyRing((), table, locked=True)
+    assert ring.locked
+    assert ring.locks_with(())
+    refusal(ring, {})
+    refusal(ring, bearer("anything"))
+    ring.configure(PLAIN)
+    ring.check(bearer("one"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import time
 from typing import Final, Literal
@@ -18,9 +20,11 @@ from penstock.gateway.accounts.limits import SECOND, Limits, Refusal
 from penstock.gateway.accounts.memory import MemoryKeeper
 from penstock.gateway.accounts.price import FREE, MOST_TOKENS, Price
 from penstock.gateway.accounts.shared import SharedKeeper
-from penstock.gateway.store import Database, StandingFile, UsageTable
+from penstock.gateway.store import Database, StandingFile, StoreError, UsageTable
 from penstock.protocol.errors import RATE_LIMIT, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
+
+logger = logging.getLogger("penstock.gateway")
 
 Outcome = Literal["ok", "aborted", "failed", "refused"]
 
@@ -141,8 +145,19 @@ class Accounts:
         written = self.flush()
         self._keeper.close()
         if self._database is not None:
+            if not written and not self._database.in_place:
+                written = self._write_anew(self._database.path.parent)
             self._database.close()
         return written
+
+    def _write_anew(self, folder: Path) -> bool:
+        """The state is gone: what this process knows of usage begins another."""
+        try:
+            with closing(Database(folder)) as database:
+                return self.ledger.flush(UsageTable(database))
+        except StoreError as error:
+            logger.error("%s", error)
+            return False
 
     def _limits_of(self, account: str, tenant: TenantConfig) -> Limits:
         known = self._limits.get(account)

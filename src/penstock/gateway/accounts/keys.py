@@ -56,7 +56,8 @@ class KeyRing:
     """The keys of the settings (`plain`) and of the store, which may change while the server runs.
 
     Without any key everybody may call; the server then listens on loopback only. A store that ever had a
-    key stays locked, even when all of them are revoked.
+    key stays locked, even when all of them are revoked, or the store itself is lost: `locked` says that it
+    had one before this process began.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class KeyRing:
         plain: Iterable[str] = (),
         table: KeyTable | None = None,
         *,
+        locked: bool = False,
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
@@ -74,6 +76,7 @@ class KeyRing:
         self._version = -1
         self._looked = clock()
         self._failing = False
+        self._had_keys = locked
         self._stored: dict[bytes, tuple[KeyRecord, Caller]] = {}  # by public id
         if table is not None:
             self._read(table)
@@ -93,7 +96,13 @@ class KeyRing:
     def locks_with(self, plain: Collection[object]) -> bool:
         """Whether they would, were these the keys of the settings."""
         self._look()
-        return bool(plain or self._stored)
+        return bool(plain) or self._had_keys
+
+    @property
+    def had_keys(self) -> bool:
+        """Whether the store has ever had a key, as far as this server knows."""
+        self._look()
+        return self._had_keys
 
     def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Who calls, by `Authorization: Bearer` or `x-api-key`; or raise the 401 of all who may not."""
@@ -157,6 +166,7 @@ class KeyRing:
             )
             for record in table.all()
         }
+        self._had_keys = self._had_keys or bool(self._stored)
 
 
 def _digest(key: bytes) -> bytes:

@@ -106,9 +106,10 @@ class Ledger:
         self._written = now
         return True
 
-    def flush(self) -> bool:
-        """Write what has gathered. Whether it is written; if not, it is kept and tried again."""
-        if self._table is None:
+    def flush(self, table: UsageTable | None = None) -> bool:
+        """Write what has gathered, to this table if one is given. False: it is kept, to be tried again."""
+        table = table or self._table
+        if table is None:
             return True
         with self._flushing:
             with self._lock:
@@ -116,7 +117,7 @@ class Ledger:
             if not batch:
                 return True
             try:
-                self._table.add(batch)
+                table.add(batch)
             except BaseException as error:
                 self._keep(batch)
                 if not isinstance(error, StoreError):

@@ -86,6 +86,15 @@ def make_private(path: Path) -> None:
         ) from None
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is there. The number of one that is open is not given to another."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Database:
     """One connection to the file of keys and ledger. Not for two threads at once, nor across a fork."""
 
@@ -93,6 +102,8 @@ class Database:
         self.path = folder / FILE_NAME
         make_private(folder / LOCK_NAME)
         make_private(self.path)
+        # Before it is opened: one that is put there in between is then seen as another.
+        self._opened = _identity(self.path)
         with failures_as_sentences(self.path):
             self.connection = sqlite3.connect(
                 self.path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
@@ -120,9 +131,25 @@ class Database:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number}")
 
+    def check_in_place(self) -> None:
+        """Raise StoreError when the file was deleted or replaced: what is open is then nobody else's.
+
+        It can still be read, but what is written to it is lost with this process.
+        """
+        if not self.in_place:
+            raise StoreError(
+                f"The state in {self.path.parent} is gone; keys and budgets are those last known, and usage "
+                "is kept in memory until the server ends; restart it."
+            )
+
+    @property
+    def in_place(self) -> bool:
+        return self._opened == _identity(self.path)
+
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it or nothing."""
+        self.check_in_place()
         with failures_as_sentences(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:

@@ -33,7 +33,11 @@ class KeyTable:
         self._database = database
 
     def version(self) -> int:
-        """Another number whenever keys have changed; cheap enough to be asked every second."""
+        """Another number whenever keys have changed; cheap enough to be asked every second.
+
+        Raises StoreError too when the file is no longer the one that others would change.
+        """
+        self._database.check_in_place()
         with self._database.read() as connection:
             (number,) = connection.execute("SELECT number FROM changes WHERE what = 'keys'").fetchone()
         return int(number)

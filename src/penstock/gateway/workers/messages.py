@@ -6,13 +6,17 @@ import msgspec
 
 from penstock.config import Settings
 
+BEAT_SECONDS = 1.0
+
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """Serve with these settings. `sockets`: the folder of everything that the processes share."""
+    """Serve with these settings. `sockets`: the folder of everything that the processes share; `locked`: the
+    store has had keys, so that callers need one even if it is lost."""
 
     number: int  # of this process, from 0
     settings: Settings
     sockets: str
+    locked: bool
 
 
 class Reload(msgspec.Struct, tag=True, frozen=True):
@@ -23,6 +27,10 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """It answers requests."""
 
 
+class Beat(msgspec.Struct, tag=True, frozen=True):
+    """It is not stuck; said every `BEAT_SECONDS` once it is ready."""
+
+
 class Failed(msgspec.Struct, tag=True, frozen=True):
     """It cannot serve; the message is a sentence."""
 
@@ -30,7 +38,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 ToWorker = Begin | Reload
-FromWorker = Ready | Failed
+FromWorker = Ready | Beat | Failed
 
 to_worker = msgspec.json.Decoder(ToWorker)
 from_worker = msgspec.json.Decoder(FromWorker)

@@ -17,18 +17,29 @@ import msgspec
 
 from penstock.config import Settings
 from penstock.errors import ConfigError, EngineUnavailableError
+from penstock.gateway.accounts import KeyRing
 from penstock.gateway.banner import Banner
 from penstock.gateway.changing import check_change
 from penstock.gateway.engine_plan import EnginePlan, managed
 from penstock.gateway.engines import RestartPolicy, Restarts, start_engines
-from penstock.gateway.front import Signals, open_keys, reload_on_hangup
+from penstock.gateway.front import Signals, reload_on_hangup
 from penstock.gateway.listening import check_bind, listen, url_of
-from penstock.gateway.workers.messages import Begin, Failed, FromWorker, Reload, from_worker, line
+from penstock.gateway.workers.messages import (
+    BEAT_SECONDS,
+    Begin,
+    Failed,
+    FromWorker,
+    Reload,
+    from_worker,
+    line,
+)
 
 logger = logging.getLogger("penstock.workers")
 
 START_SECONDS = 120.0  # for a front process to answer
 EXIT_SECONDS = 10.0  # beyond the time to drain, before it is ended by force
+NOTED_BEATS = 7  # that were missed, a second and a half each: somebody should look
+FATAL_BEATS = 20  # it is replaced
 MAX_LINE = 16 << 20  # bytes; a configuration has to fit
 
 
@@ -39,6 +50,7 @@ async def supervise(
     listener: socket.socket,
     banner: Banner,
     reread: Callable[[], Settings],
+    keys: KeyRing,
 ) -> bool:
     """Serve with several processes until told to stop; whether it ended in order."""
     signals = Signals(asyncio.get_running_loop())
@@ -52,10 +64,10 @@ async def supervise(
         return True
     loading.result()
     listen(settings, listener)
-    crew = [Worker(number, settings, folder, listener) for number in range(settings.workers)]
+    crew = [Worker(number, settings, folder, listener, keys) for number in range(settings.workers)]
     try:
         await asyncio.gather(*(worker.start() for worker in crew))
-        keys, current = open_keys(settings), settings
+        current = settings
         banner.ready_together(url_of(listener), settings, locked=keys.locked)
 
         async def apply(fresh: Settings) -> None:
@@ -89,11 +101,14 @@ async def _stop_all(crew: list[Worker]) -> None:
 class Worker:
     """One front process, started again when it ends without being told to."""
 
-    def __init__(self, number: int, settings: Settings, folder: Path, listener: socket.socket) -> None:
+    def __init__(
+        self, number: int, settings: Settings, folder: Path, listener: socket.socket, keys: KeyRing
+    ) -> None:
         self._number = number
         self._settings = settings
         self._folder = folder
         self._listener = listener
+        self._keys = keys
         self._restarts = Restarts(RestartPolicy())
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -135,6 +150,7 @@ class Worker:
         while True:
             assert self._process is not None
             began = time.monotonic()
+            await self._watch(self._process)
             code = await self._process.wait()
             if self._stopping:
                 return
@@ -151,6 +167,31 @@ class Worker:
                     logger.error("Front process %d: %s Again in %.1f s.", self._number, error, pause)
                     await asyncio.sleep(pause)
 
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Returns when it ends, or has been ended because it was silent for too long."""
+        assert process.stdout is not None
+        # Beats that were missed are counted, not seconds: when this process was stopped itself, for however
+        # long, nobody is to blame.
+        missed = 0
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_SECONDS * 1.5):
+                    if not await process.stdout.readline():
+                        return
+                if missed >= NOTED_BEATS:
+                    logger.warning("Front process %d goes on.", self._number)
+                missed = 0
+            except TimeoutError:
+                missed += 1
+            # Looked at here, so that a process that is started after the state was lost is told of keys.
+            _ = self._keys.locked
+            if missed == NOTED_BEATS:
+                logger.error("Front process %d does nothing; it may be stopped or stuck.", self._number)
+            if missed >= FATAL_BEATS and not self._stopping:
+                logger.error("Front process %d still does nothing, and is ended.", self._number)
+                self.signal(signal.SIGKILL)
+                return
+
     async def _spawn(self) -> None:
         descriptor = self._listener.fileno()
         self._process = await asyncio.create_subprocess_exec(
@@ -158,7 +199,7 @@ class Worker:
             pass_fds=[descriptor], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE, start_new_session=True,  # a Ctrl-C is for the supervisor alone
         )  # fmt: skip
-        self._tell(Begin(self._number, self._settings, str(self._folder)))
+        self._tell(Begin(self._number, self._settings, str(self._folder), self._keys.had_keys))
         answer = await self._answer()
         if isinstance(answer, Failed):
             await self._process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -17,7 +18,18 @@ from penstock.gateway.assembly import Assembly
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.engine_plan import attached, load_tokenizers, plan_engines
 from penstock.gateway.front import Front, Signals, open_keys
-from penstock.gateway.workers.messages import Begin, Failed, FromWorker, Ready, Reload, line, to_worker
+from penstock.gateway.listening import check_bind
+from penstock.gateway.workers.messages import (
+    BEAT_SECONDS,
+    Beat,
+    Begin,
+    Failed,
+    FromWorker,
+    Ready,
+    Reload,
+    line,
+    to_worker,
+)
 from penstock.gateway.workers.pages import Pages
 from penstock.observe.metrics import Metrics
 
@@ -36,14 +48,18 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
         settings, metrics, SharedRegistry(folder), settings.workers, tells_of_engines=begin.number == 0
     )
     await assembly.build(list(zip(plans, engines, strict=True)), tokenizers)
-    front = Front(settings, metrics, assembly, open_keys(settings))
+    keys = open_keys(settings, locked=begin.locked)
+    check_bind(settings, keys)
+    front = Front(settings, metrics, assembly, keys)
     async with Pages(folder, begin.number, metrics.render) as pages:
         front.gateway.scrape = pages.together
         listening = asyncio.create_task(_obey(commands, front))
+        beating = asyncio.create_task(_beat())
         try:
             await front.serve(listener, signals, ready=lambda: _say(Ready()), draining=lambda: None)
         finally:
             listening.cancel()
+            beating.cancel()
             await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
 
 
@@ -57,6 +73,16 @@ async def _obey(commands: asyncio.StreamReader, front: Front) -> None:
             except PenstockError as error:
                 logger.error("The configuration was not changed: %s", error)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _beat() -> None:
+    """Show the supervisor that this process is not stuck."""
+    # A supervisor that is stuck itself does not read: it must not keep this process from its work.
+    os.set_blocking(sys.stdout.fileno(), False)
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            _say(Beat())
 
 
 async def _run(listener: socket.socket) -> None:
