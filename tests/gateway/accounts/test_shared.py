@@ -189,3 +189,58 @@ def test_a_stuck_file_gives_no_budget_away(tmp_path: Path, door: Accounts) -> No
     rest = [reserve(door, 5.0, **limits) for _ in range(4)]
     assert len(rest) == 4
     assert refused(door, 5.0, **limits) == "insufficient_quota"
+
+
+def test_a_stuck_file_gives_no_budget_away_of_a_tenant_that_this_worker_has_not_seen(
+    tmp_path: Path, door: Accounts
+) -> None:
+    limits = {"monthly_budget": 10_000 / DOLLAR}
+    other = Accounts.open(tmp_path, workers=2)
+    for _ in range(10):
+        other.settle(reserve(other, 0.0, **limits), UsageCount(10, 90), "ok", 0.0)
+    assert other.flush()
+    with Stuck(tmp_path):
+        for now in (0.5, 0.6, 5.0):
+            assert refused(door, now, **limits) == "insufficient_quota"
+    other.close(6.0)
+
+
+FULL = """
+import pathlib, sys
+from penstock.config import TenantConfig
+from penstock.gateway.accounts import Accounts, Caller, Price
+from penstock.gateway.store import Database, StandingFile, StoreError
+
+folder = pathlib.Path(sys.argv[1])
+with_room = Database(folder)
+with (folder / "filler").open("wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(4096)) == 4096:
+            pass
+    except OSError:
+        pass
+try:
+    StandingFile(folder)
+except StoreError as error:
+    print(error)
+accounts = Accounts.open(folder, workers=2)
+limits = TenantConfig(name="acme", concurrent=2)
+def reserve(now):
+    return accounts.reserve(Caller("acme"), limits, "m", Price(), 1, 1, now)
+first = reserve(1.0)
+print("alone", first.alone)
+(folder / "filler").unlink()
+print("alone", reserve(3.0).alone)
+"""
+
+
+def test_on_a_full_disk_workers_start_and_share_their_limits_when_there_is_room(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=200k none {tmp_path}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode != 0:
+        pytest.skip("a disk to fill cannot be mounted here")
+    command = [f'{mount} && exec "$0" -c "$1" "$2"', sys.executable, FULL, str(tmp_path)]
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", *command], capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert said[0].startswith("The disk is full")
+    assert said[1:] == ["alone True", "alone False"]

@@ -58,14 +58,10 @@ class Accounts:
         database = Database(folder)
         ledger = Ledger(UsageTable(database))
         keeper: Keeper
-        try:
-            if workers > 1:
-                keeper = SharedKeeper(StandingFile(folder), calendar, ledger.spent, workers)
-            else:
-                keeper = MemoryKeeper(calendar, ledger.spent, ledger.written_elsewhere)
-        except BaseException:
-            database.close()
-            raise
+        if workers > 1:
+            keeper = SharedKeeper(lambda: StandingFile(folder), calendar, ledger.spent, workers)
+        else:
+            keeper = MemoryKeeper(calendar, ledger.spent, ledger.written_elsewhere)
         return cls(ledger, keeper, calendar, database)
 
     def reserve(

@@ -49,23 +49,32 @@ class Owed:
 
 
 class SharedKeeper:
-    def __init__(self, file: StandingFile, calendar: Calendar, spent: Spent, workers: int) -> None:
-        self._file = file
-        self._me = file.worker.id
+    """`open_file` is called until it succeeds: a server that cannot share limits yet starts all the same."""
+
+    def __init__(
+        self, open_file: Callable[[], StandingFile], calendar: Calendar, spent: Spent, workers: int
+    ) -> None:
+        self._open_file = open_file
+        self._file: StandingFile | None = None
         self._calendar = calendar
         self._spent = spent
         self._workers = max(1, workers)
         self._alone = MemoryKeeper(calendar, lambda tenant, month: 0)
-        self._committed: dict[str, int] = {}  # picodollars spent and held, when last seen, by tenant
+        # Picodollars spent and held, when last seen, by tenant and month.
+        self._committed: dict[tuple[str, str], int] = {}
         self._owed: dict[tuple[str, str], Owed] = {}  # by tenant and month
         self._rest_until = 0
         self._failing = False
         self._buried = 0
+        try:
+            self._opened()
+        except StoreError as error:
+            self._complain(error)
 
     def reserve(self, hold: Hold) -> Refusal | None:
         if hold.at >= self._rest_until:
             try:
-                return self._change(hold.tenant, lambda standing: self._admit(standing, hold))
+                return self._change(hold.tenant, lambda standing, file: self._admit(standing, hold, file))
             except StoreError as error:
                 self._rest(hold.at, error)
         hold.alone = True
@@ -81,7 +90,7 @@ class SharedKeeper:
             try:
                 return self._change(
                     hold.tenant,
-                    lambda standing: reprice(standing, hold, self._me, cost, self._calendar),
+                    lambda standing, file: reprice(standing, hold, file.worker.id, cost, self._calendar),
                 )
             except StoreError as error:
                 self._rest(at, error)
@@ -95,7 +104,8 @@ class SharedKeeper:
         if at >= self._rest_until:
             try:
                 self._change(
-                    hold.tenant, lambda standing: end(standing, hold, self._me, limits, tokens, cost, at)
+                    hold.tenant,
+                    lambda standing, file: end(standing, hold, file.worker.id, limits, tokens, cost, at),
                 )
                 return
             except StoreError as error:
@@ -108,39 +118,47 @@ class SharedKeeper:
         if self._owed and at >= self._rest_until:
             try:
                 for tenant in {tenant for tenant, _ in self._owed}:
-                    self._change(tenant, lambda standing: None)
+                    self._change(tenant, lambda standing, file: None)
             except StoreError as error:
                 self._rest(at, error)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-    def _admit(self, standing: Standing, hold: Hold) -> Refusal | None:
-        why = admit(standing, hold, self._me, self._calendar, self._spent)
+    def _opened(self) -> StandingFile:
+        if self._file is None:
+            self._file = self._open_file()
+        return self._file
+
+    def _admit(self, standing: Standing, hold: Hold, file: StandingFile) -> Refusal | None:
+        me = file.worker.id
+        why = admit(standing, hold, me, self._calendar, self._spent)
         if why is not None and why.may_be_stale and hold.at - self._buried >= FUNERAL:
             self._buried = hold.at
-            dead = [id for id in standing.shares if id != self._me and not self._file.worker.is_alive(id)]
+            dead = [id for id in standing.shares if id != me and not file.worker.is_alive(id)]
             for id in dead:
                 del standing.shares[id]
             if dead:
-                why = admit(standing, hold, self._me, self._calendar, self._spent)
-        if hold.limits.budget is not None:
-            self._committed[hold.tenant] = standing.spent + standing.held
+                why = admit(standing, hold, me, self._calendar, self._spent)
         return why
 
-    def _change(self, tenant: str, act: Callable[[Standing], R]) -> R:
+    def _change(self, tenant: str, act: Callable[[Standing, StandingFile], R]) -> R:
+        file = self._opened()
         owed = [key for key in self._owed if key[0] == tenant] if self._owed else ()
 
-        def change(state: bytes | None) -> tuple[bytes | None, R]:
+        def change(state: bytes | None) -> tuple[bytes | None, tuple[Standing, R]]:
             standing = Standing() if state is None else _decode(state)
             for key in owed:
-                self._pay(standing, key[1], self._owed[key])
-            result = act(standing)
+                self._pay(standing, file.worker.id, key[1], self._owed[key])
+            result = act(standing, file)
             # A refusal changes nothing that anybody will miss.
             unchanged = not owed and isinstance(result, Refusal)
-            return None if unchanged else _encode(standing), result
+            return None if unchanged else _encode(standing), (standing, result)
 
-        result = self._file.change(tenant, change)
+        standing, result = file.change(tenant, change)
+        if standing.month:
+            self._committed[tenant, standing.month] = standing.spent + standing.held
         for key in owed:
             del self._owed[key]
             self._alone.forget_spending(tenant)
@@ -149,9 +167,9 @@ class SharedKeeper:
             logger.info("Limits are shared between the workers again.")
         return result
 
-    def _pay(self, standing: Standing, month: str, owed: Owed) -> None:
+    def _pay(self, standing: Standing, me: str, month: str, owed: Owed) -> None:
         correct_tokens(standing, owed.limits, owed.tokens)
-        release(standing, self._me, owed.running, owed.held if standing.month in ("", month) else 0)
+        release(standing, me, owed.running, owed.held if standing.month in ("", month) else 0)
         # A standing that is not about this month yet will begin with what the ledger says of it.
         if standing.month == month:
             standing.spent += owed.spent
@@ -168,11 +186,17 @@ class SharedKeeper:
         """One of as many parts as there are workers, of the budget only of what is left of it."""
         left = limits.budget
         if left is not None:
-            left = max(0, left - self._committed.get(tenant, 0))
+            account = (tenant, self._calendar.today()[:7])
+            if account not in self._committed:
+                self._committed[account] = self._spent(*account)
+            left = max(0, left - self._committed[account])
         return Limits(limits.requests, limits.tokens, limits.concurrent, left).part(self._workers)
 
     def _rest(self, at: int, error: StoreError) -> None:
         self._rest_until = at + REST
+        self._complain(error)
+
+    def _complain(self, error: StoreError) -> None:
         if not self._failing:
             self._failing = True
             logger.error("Each worker keeps its own part of the limits for now. %s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from penstock.hub.lock import locked
 FILE_NAME: Final = "penstock.db"
 LOCK_NAME: Final = "penstock.lock"  # held while files are made and brought up to date
 BUSY_SECONDS: Final = 0.25  # a server waits no longer for another process
+LEAST_BYTES: Final = 1 << 16  # with less a disk is full: SQLite's index of its log alone takes half of it
 _ELSEWHERE: Final = "or name another folder with --state-dir"
 
 
@@ -24,6 +26,7 @@ class StoreError(PenstockError):
     """Keys, ledger or shared limits cannot be read or written."""
 
 
+_FULL: Final = f"The disk is full: {{path}} cannot grow; free some space, {_ELSEWHERE}."
 # SQLite's primary result code: what it means to whoever runs the server.
 _SENTENCES: Final[dict[int, str]] = {
     code: sentence
@@ -32,7 +35,7 @@ _SENTENCES: Final[dict[int, str]] = {
             (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
             f"{{path}} cannot be written; make it and its folder writable, {_ELSEWHERE}.",
         ),
-        ((sqlite3.SQLITE_FULL,), f"The disk is full: {{path}} cannot grow; free some space, {_ELSEWHERE}."),
+        ((sqlite3.SQLITE_FULL,), _FULL),
         (
             (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
             f"{{path}} is damaged or not a database of Penstock's; put a backup in its place, {_ELSEWHERE}.",
@@ -63,7 +66,26 @@ def failures_as_sentences(path: Path) -> Iterator[None]:
 def sentence(path: Path, error: sqlite3.Error) -> str:
     # Errors of the sqlite3 module itself (a closed connection) have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # Where it needs room for its index in memory, SQLite does not say that there is none.
+    if code == sqlite3.SQLITE_IOERR and _is_full(path.parent):
+        code = sqlite3.SQLITE_FULL
     return _SENTENCES.get(code, _OTHERWISE).format(path=path, error=error)
+
+
+def refused(path: Path, error: OSError) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(_FULL.format(path=path))
+    return StoreError(
+        f"{path} cannot be written ({error.strerror}); make it and its folder writable, {_ELSEWHERE}."
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < LEAST_BYTES
 
 
 def make_private(path: Path) -> None:
@@ -81,9 +103,7 @@ def make_private(path: Path) -> None:
             raise StoreError(f"{path.parent} is not a folder; {_ELSEWHERE[3:]}.") from None
         # Otherwise another process has made it in between.
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written ({error.strerror}); make it and its folder writable, {_ELSEWHERE}."
-        ) from None
+        raise refused(path, error) from None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from penstock.gateway.store.database import (
     StoreError,
     failures_as_sentences,
     make_private,
+    refused,
     sentence,
 )
 from penstock.gateway.store.workers import Worker
@@ -44,18 +45,29 @@ class StandingFile:
         with failures_as_sentences(self.path), locked(folder / LOCK_NAME, lambda: None):
             _clear_other_boots(run)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            execute = self._connection.execute
-            execute("PRAGMA journal_mode = WAL")
-            execute("PRAGMA synchronous = OFF")
-            execute(
-                "CREATE TABLE IF NOT EXISTS standings (tenant TEXT PRIMARY KEY, state BLOB NOT NULL) "
-                "WITHOUT ROWID"
-            )
-            # From here on we wait ourselves: SQLite would sleep for milliseconds at a time.
-            execute("PRAGMA busy_timeout = 0")
-        self._execute = execute
-        self.worker = Worker(self.path.parent)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+        self._execute = self._connection.execute
+        try:
+            self.worker = Worker(self.path.parent)
+        except OSError as error:
+            self._connection.close()
+            raise refused(self.path, error) from None
         self.worker.bury()
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = OFF")
+        execute(
+            "CREATE TABLE IF NOT EXISTS standings (tenant TEXT PRIMARY KEY, state BLOB NOT NULL) "
+            "WITHOUT ROWID"
+        )
+        # From here on we wait ourselves: SQLite would sleep for milliseconds at a time.
+        execute("PRAGMA busy_timeout = 0")
 
     def change(self, tenant: str, change: Change[R]) -> R:
         """Read a row, decide, write it, while nobody else can. `change` must not fail half way."""
