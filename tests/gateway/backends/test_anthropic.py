@@ -188,6 +188,13 @@ async def test_headers_of_the_client_go_along(server: AnthropicServer, backend: 
     assert "cookie" not in sent
 
 
+async def test_a_service_tier_is_the_gateways_and_stays_here(
+    server: AnthropicServer, backend: AnthropicBackend
+) -> None:
+    await ask(backend, "createMessage", {**NATIVE, "service_tier": "auto"})
+    assert "service_tier" not in server.requests[-1].json()
+
+
 async def test_what_is_asked_wrongly_is_the_clients_fault(server: AnthropicServer) -> None:
     backend = backend_of(server)
     with pytest.raises(InvalidRequestError, match="seed is not supported"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.config import BackendConfig, HealthConfig, ModelConfig
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, InvalidRequestError
 from penstock.gateway.accounts import Caller
 from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.presets import PRESETS
@@ -443,3 +443,71 @@ async def test_an_answer_nested_without_end_is_the_servers_failure(at: str) -> N
     body = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in fields.items())
     error = await failing(answering(b"{%b}" % body))
     assert (type(error), error.status) == (BackendError, 502)
+
+
+# ---------------------------------------------------------------------- what is not the client's to say
+
+RESPONSE = {"id": "resp_1", "model": "upstream-name", "output": [], "usage": {"input_tokens": 1}}
+
+
+async def refused(body: dict[str, Any], asks: str, **more: Any) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        await relay(answering(CHAT), body, asks=asks, **more)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kv_transfer_params", {"remote_host": "10.0.0.1"}), ("bootstrap_host", "10.0.0.1"),
+        ("bootstrap_port", 1), ("bootstrap_room", 1), ("rid", "another's"), ("lora_path", "/etc"),
+        ("logits_processors", ["a.b"]), ("chat_template", "{{ 1 }}"),
+    ],
+)  # fmt: skip
+async def test_what_is_the_operators_is_not_taken_from_a_client(field: str, value: Any) -> None:
+    error = await refused({"messages": MESSAGES, field: value}, "createChatCompletion")
+    assert (error.param, error.code) == (field, "unknown_parameter")
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "openai_compatible"])
+async def test_a_service_tier_is_the_gateways_and_stays_here(kind: str) -> None:
+    assert "service_tier" not in await sent_to(kind, {"service_tier": "priority"})
+
+
+async def test_work_in_the_background_is_refused() -> None:
+    error = await refused({"input": "x", "background": True}, "createResponse", options={"stored": True})
+    assert (error.param, error.code) == ("background", "unsupported_value")
+
+
+NAMED = [
+    {"previous_response_id": "resp_1"},
+    {"conversation": "conv_1"},
+    {"conversation": {"id": "conv_1"}},
+    {"prompt": {"id": "pmpt_1"}},
+    {"input": [{"type": "item_reference", "id": "msg_1"}]},
+    {"input": [{"id": "msg_1"}]},
+]
+
+
+@pytest.mark.parametrize("named", NAMED)
+async def test_what_a_server_keeps_is_not_named_by_clients_that_share_its_key(named: dict[str, Any]) -> None:
+    error = await refused({"input": "x", **named}, "createResponse")
+    assert (error.param, error.code) == (next(iter(named)), "unsupported_parameter")
+
+
+@pytest.mark.parametrize("named", NAMED)
+async def test_an_operator_may_let_clients_name_what_the_server_keeps(named: dict[str, Any]) -> None:
+    body = {"input": "x", **named}
+    _, server = await relay(answering(RESPONSE), body, asks="createResponse", options={"stored": True})
+    assert json.loads(server.requests[0].body).items() >= body.items()
+
+
+async def test_nulls_and_texts_about_references_are_no_reason_to_refuse() -> None:
+    body = {
+        "input": [{"role": "user", "content": 'an "item_reference"'}],
+        "previous_response_id": None,
+        "background": False,
+        "chat_template": None,
+    }
+    got, _ = await relay(answering(RESPONSE), body, asks="createResponse")
+    assert got.status == 200

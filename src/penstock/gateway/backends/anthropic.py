@@ -95,7 +95,8 @@ class AnthropicBackend:
 
     async def _relay(self, exchange: Exchange) -> None:
         inquiry = exchange.inquiry
-        changes = {} if inquiry.model == self.upstream_model else {"model": self.upstream_model}
+        # A service tier is the gateway's class of service here, and the provider bills for its own.
+        changes = {"model": self.upstream_model, "service_tier": None}
         version = exchange.call.headers.get(b"anthropic-version", b"").decode("latin-1")
         with await self._ask(exchange, inquiry.encode(changes), version or self._options.version) as response:
             if not inquiry.stream:

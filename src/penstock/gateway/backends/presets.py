@@ -42,6 +42,7 @@ class Preset:
     cache_salt: bool = False  # keeps prompts with different salts apart in its prefix cache
     max_tokens: str | None = None  # the one name it knows for the most tokens of a chat's answer
     withheld: frozenset[str] = frozenset()  # fields that do not go on
+    stored: bool = False  # clients may name what it keeps by its id; of all tenants, that is
     url: str | None = None  # where everybody finds it
     key_variable: str | None = None  # the environment variable that clients of it read their key from
 

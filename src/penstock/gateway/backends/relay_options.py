@@ -22,6 +22,7 @@ class RelayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations: list[str] | None = None  # what is there, by the names of the API's operations
     stream_usage: bool | None = None  # whether stream_options.include_usage is obeyed
     running_usage: RunningUsage | None = None  # with continuous_usage_stats: whose tokens a chunk counts
+    stored: bool | None = None  # whether clients may name responses and the like that it keeps
 
 
 def read_options(config: BackendConfig) -> RelayOptions:
@@ -54,7 +55,7 @@ def preset_of(config: BackendConfig, options: RelayOptions) -> Preset:
         changes["health"] = options.health.encode()
     if options.operations is not None:
         changes["operations"] = frozenset(options.operations)
-    for name in ("stream_usage", "running_usage"):
+    for name in ("stream_usage", "running_usage", "stored"):
         value = getattr(options, name)
         if value is not None:
             changes[name] = value

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.gateway.backends.presets import Preset
+from penstock.gateway.backends.relay_refused import check_fields
 from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.upstream import header_lines
 
@@ -45,8 +46,10 @@ def request_headers(static: bytes, exchange: Exchange) -> bytes:
 
 
 def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchange) -> bytes:
+    """Raises InvalidRequestError for fields that do not go on and would be missed."""
     inquiry, operation = exchange.inquiry, exchange.operation.asks
     fields = inquiry.fields
+    check_fields(inquiry, stored=preset.stored)
     changes: dict[str, Any] = {}
     if inquiry.model != model:
         changes["model"] = model
@@ -68,7 +71,8 @@ def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchan
         # Of one length whatever the client's own part of it, and telling the server nothing.
         changes["cache_salt"] = hashlib.sha256(exchange.salt.encode()).hexdigest()[:32]
     own = OUTPUT_LIMITS.get(operation, _LIMITS)
-    for name in (*preset.withheld, *(name for name in _LIMITS if name not in own)):
+    # A service tier is the gateway's class of service here, and a provider might bill for it.
+    for name in ("service_tier", *preset.withheld, *(name for name in _LIMITS if name not in own)):
         if name in fields:
             changes[name] = None
     if operation == "createChatCompletion" and preset.max_tokens is not None:
