@@ -143,7 +143,9 @@ def test_a_bug_is_not_dressed_up_as_a_mistake(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("penstock.gateway.server.run", lambda settings, reread: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(
+        "penstock.gateway.server.run", lambda settings, reread: os.kill(os.getpid(), signal.SIGINT)
+    )
     # A shell starts background jobs with the signal ignored.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -255,3 +257,28 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 65536)
     except OSError:  # the other side has closed
         return b""
+
+
+HANG_UP = """
+import os, signal, sys
+from penstock.cli import main
+
+class HangUp:
+    def find_spec(self, name, path=None, target=None):
+        if name == "penstock.cli.app":
+            os.kill(os.getpid(), signal.SIGHUP)
+
+sys.meta_path.insert(0, HangUp())
+sys.argv = ["penstock", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_server_that_is_told_to_reload_while_it_is_still_being_imported_goes_on() -> None:
+    def told(command: str) -> int:
+        return subprocess.run(
+            [sys.executable, "-c", HANG_UP, command, "--help"], capture_output=True
+        ).returncode
+
+    assert told("serve") == 0
+    assert told("usage") == -signal.SIGHUP, "others end when their terminal does"

@@ -119,6 +119,11 @@ def test_nothing_is_said_when_nothing_was_used(usage: Run, tmp_path: Path) -> No
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize("month", ["0001-01", "9999-12"])
+def test_the_first_and_the_last_month_there_is_can_be_asked_for(usage: Run, month: str) -> None:
+    assert json.loads(usage("--month", month, "--json")[0])["until"] == f"{month}-31"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -127,6 +132,7 @@ def test_nothing_is_said_when_nothing_was_used(usage: Run, tmp_path: Path) -> No
         ["--by", "tenant,,day"],
         ["--month", "January"],
         ["--month", "2026-13"],
+        ["--month", "0000-01"],
         ["--month", "2026-1"],
         ["--month", "2026-01", "--since", "2026-01-01"],
         ["--since", "yesterday"],

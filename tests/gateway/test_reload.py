@@ -236,6 +236,7 @@ def test_engines_stay_as_they_were_started_and_that_is_said(tmp_path: Path, one:
             said = reload(door, changed)
             assert REFUSED in said
             assert "restart" in said or "while the server runs" in said
+        assert "The engines of model 'default' cannot be changed" in reload(door, {"log_level": "info"})
         pids = door.engine_pids()
         # What is not the engine's can still change around it.
         assert TAKEN in reload(door, {**config(), "tenants": {"default": {"max_tokens": 1}}})

@@ -6,7 +6,8 @@ import csv
 import json
 import re
 import sys
-from datetime import UTC, date, datetime, timedelta
+from calendar import monthrange
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -179,8 +180,7 @@ def _days_of(month: str) -> tuple[str, str]:
         first = date.fromisoformat(f"{month}-01")
     except ValueError:
         raise ConfigError(f"--month must be a month such as 2026-01, got {month[:64]!r}.") from None
-    last = (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
-    return first.isoformat(), last.isoformat()
+    return first.isoformat(), first.replace(day=monthrange(first.year, first.month)[1]).isoformat()
 
 
 def _day(flag: str, text: str) -> str:

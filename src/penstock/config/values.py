@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+MOST = 10**15  # of anything that is counted: sums and products of such numbers are exact and quick
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _INTEGER = re.compile(r"([+-]?\d[\d_]*)")
 _SCALED = re.compile(r"(\d+(?:\.\d+)?) ?([kKmMgGtT])")
@@ -75,13 +76,16 @@ def parse_size(value: object) -> int:
     binary = unit.startswith("i") if unit else prefix.isupper()
     if unit and unit.startswith("i") and not prefix:
         raise ValueError
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[prefix.lower()])
+    return _finite(float(number) * (1024 if binary else 1000) ** _POWERS[prefix.lower()])
 
 
 def parse_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError from None
     if not math.isfinite(number):
         raise ValueError
     return number
@@ -181,7 +185,13 @@ def _from(parse: Callable[[Any], Any], least: float, *, most: float = math.inf, 
 
 
 def _whole(number: float) -> int:
-    if number != int(number):
+    if number != _finite(number):
+        raise ValueError
+    return int(number)
+
+
+def _finite(number: float) -> int:
+    if not math.isfinite(number):
         raise ValueError
     return int(number)
 
@@ -194,7 +204,9 @@ SECONDS = Kind(parse_seconds, "a time such as 30, 30s or 20ms", "TIME")
 BOOLEAN = Kind(parse_boolean, "true or false", "BOOL")
 NAMES = Kind(parse_names, "a name, or several with commas between them", "NAME")
 COUNT = Kind(
-    _from(parse_integer, 1), "a whole number from 1 on, such as 8, 32k (32,000) or 32K (32,768)", "N"
+    _from(parse_integer, 1, most=MOST),
+    "a whole number from 1 to 10^15, such as 8, 32k (32,000) or 32K (32,768)",
+    "N",
 )
 MONEY = Kind(_from(parse_number, 0, most=1e9), "an amount in US dollars from 0 to 1,000,000,000", "USD")
 POSITIVE = Kind(_from(parse_number, 0, above=True), "a number above 0", "X")
