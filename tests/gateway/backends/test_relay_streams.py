@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.config import PriceConfig
+from penstock.config.sections import TimeoutConfig
 from penstock.gateway.accounts.price import Price
 from penstock.gateway.backends import BackendError
 from penstock.gateway.backends.relay_stream import MAX_EVENT_BYTES
@@ -580,3 +581,16 @@ async def test_events_nested_without_end_are_the_servers_failure(payload: bytes)
     error, got = await broken(streaming(chunk("a"), b"data: %b\n\n" % payload))
     assert (type(error), error.status) == (BackendError, 502)
     assert got.text == "a"
+
+
+@pytest.mark.parametrize("drip", [b": wait\n\n", b"x"])
+async def test_a_stream_that_never_comes_to_an_event_is_given_up(drip: bytes) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.asked()
+        await peer.send(HEAD, b"6\r\ndata: \r\n" if drip == b"x" else b"")
+        while True:
+            await peer.send(b"%x\r\n%b\r\n" % (len(drip), drip))
+            await asyncio.sleep(0.01)
+
+    error, got = await broken(handler, timeouts=TimeoutConfig(first_byte=0.2))
+    assert (type(error), error.status, got.status) == (BackendError, 504, 0)

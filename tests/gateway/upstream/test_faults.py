@@ -207,7 +207,7 @@ async def test_a_server_that_stops_in_the_middle_is_given_up() -> None:
     assert str(error) == "The server has sent nothing further for 0.1 seconds."
 
 
-async def test_a_slow_answer_that_keeps_moving_is_not_given_up() -> None:
+async def test_a_slow_stream_that_keeps_moving_is_not_given_up() -> None:
     async def handler(peer: Peer) -> None:
         await peer.asked()
         await peer.send(HEAD + b"content-length: 20\r\n\r\n")
@@ -219,8 +219,40 @@ async def test_a_slow_answer_that_keeps_moving_is_not_given_up() -> None:
     async with RawServer(handler) as server:
         origin = Origin(server.url, timeouts=Timeouts(first_byte=0.3, idle=0.3))
         with await origin.request(b"GET", b"/") as response:
-            assert await response.read(LIMIT) == b"x" * 20
+            assert b"".join([piece async for piece in response]) == b"x" * 20
         origin.close()
+
+
+def dripping(*pieces: bytes) -> Handler:
+    """The last piece comes again and again."""
+
+    async def handler(peer: Peer) -> None:
+        await peer.asked()
+        await peer.send(*pieces[:-1])
+        while True:
+            await peer.send(pieces[-1])
+            await asyncio.sleep(0.01)
+
+    return handler
+
+
+async def test_a_head_that_drips_without_end_is_given_up() -> None:
+    error = await fault_of(dripping(HEAD, b"x-more: 1\r\n"), timeouts=Timeouts(first_byte=0.2, idle=60))
+    assert error.kind == "timeout"
+    assert str(error) == "The server has sent no answer for 0.2 seconds."
+
+
+async def test_interim_answers_without_end_are_given_up() -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    error = await fault_of(dripping(interim), timeouts=Timeouts(first_byte=0.2, idle=60))
+    assert str(error) == "The server has sent no answer for 0.2 seconds."
+
+
+async def test_a_whole_answer_that_drips_without_end_is_given_up() -> None:
+    pieces = (HEAD + b"content-length: 1000\r\n\r\n", b"x")
+    error = await fault_of(dripping(*pieces), timeouts=Timeouts(first_byte=0.2, idle=60))
+    assert error.kind == "timeout"
+    assert str(error) == "The server has not sent its whole answer in 0.2 seconds."
 
 
 async def test_one_request_may_have_other_limits_than_the_rest() -> None:

@@ -132,9 +132,11 @@ class AnthropicBackend:
         """Pass on all events. Nothing is written before the first good one, so that another may still try."""
         reader = EventReader()
         delivered, usage = exchange.delivered, stream.usage
+        response.due = True  # until there is an event of the answer
         async for data in response:
             out, failure = _fed(stream, reader, data)
             if stream.started:
+                response.due = False
                 self.health.token(time.monotonic())
                 if not exchange.started:
                     await exchange.start_stream()

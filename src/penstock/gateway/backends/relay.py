@@ -107,6 +107,7 @@ class RelayBackend:
         stream = self._reading(exchange)
         delivered, watch = exchange.delivered, self._watch
         prompt_known = False
+        response.due = True  # until there is an event: comments and halves of one are none
         while True:
             data = await response.chunk()
             watch.seen = True
@@ -118,6 +119,7 @@ class RelayBackend:
                 break
             if out:
                 if not exchange.started:
+                    response.due = False
                     await exchange.start_stream()
                 await exchange.write(out, tokens)
             if stream.error is not None:

@@ -54,7 +54,8 @@ def check_fields(inquiry: Inquiry, *, stored: bool) -> None:
         if bytes(fields.get(name, b"")) not in _NOTHING:
             raise _shared(name)
     given = bytes(fields.get("input", b""))
-    if given.startswith(b"[") and any(map(_is_reference, decode(_items, given))):
+    items = decode(_items, given) if given.startswith(b"[") else []
+    if any(map(_is_reference, items)):
         raise _shared("input")
 
 

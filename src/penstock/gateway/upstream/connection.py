@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
         # For the timeouts; a counter costs the path of a chunk less than asking the time does.
         self._reads = 0
         self._reads_seen = 0
+        self._sent_at = 0.0
         self._quiet_since = 0.0
         self._first_byte = 0.0
         self._idle = 0.0
@@ -47,12 +48,12 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ requests
 
     def send(self, data: bytes, first_byte: float, idle: float) -> Response:
-        """Send a request. `first_byte` and `idle`: seconds until body must come, and between pieces of it."""
+        """Send a request. `first_byte` and `idle`: seconds in which body must come, and between pieces."""
         response = self._response = Response(self, self._parts)
         self._complete = False
         self._barren = 0
         self._reads = self._reads_seen = 0
-        self._quiet_since = self.loop.time()
+        self._sent_at = self._quiet_since = self.loop.time()
         self._first_byte = first_byte
         self._idle = idle
         if self._transport.is_closing():
@@ -62,18 +63,23 @@ class Connection(asyncio.Protocol):
         return response
 
     def check(self, now: float) -> None:
-        """Give up on a server that has been quiet for too long. Called every now and then."""
+        """Give up on a server that takes too long. Called every now and then."""
         response = self._response
         if response is None:
+            return
+        # Counted from the request: however slowly a head drips, it is no answer.
+        if (response.due or not response.begun) and now - self._sent_at >= self._first_byte:
+            what = "not sent its whole answer in" if response.begun else "sent no answer for"
+            message = f"The server has {what} {self._first_byte:g} seconds."
+            self.fail(UpstreamError("timeout", message))
             return
         if self._reads != self._reads_seen or response.paused:
             self._reads_seen = self._reads
             self._quiet_since = now
             return
-        limit = self._idle if response.begun else self._first_byte
-        if now - self._quiet_since >= limit:
-            what = "nothing further" if response.begun else "no answer"
-            self.fail(UpstreamError("timeout", f"The server has sent {what} for {limit:g} seconds."))
+        if response.begun and now - self._quiet_since >= self._idle:
+            message = f"The server has sent nothing further for {self._idle:g} seconds."
+            self.fail(UpstreamError("timeout", message))
 
     def fail(self, error: UpstreamError) -> None:
         """End the answer with this error, and hang up without waiting for anything."""

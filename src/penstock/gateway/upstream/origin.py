@@ -30,7 +30,7 @@ class Timeouts:
     """How long a server may take, in seconds."""
 
     connect: float = 5.0
-    first_byte: float = 600.0  # of the body; an unstreamed answer begins when all of it has been generated
+    first_byte: float = 600.0  # of a stream's first event, from the request on; else of the whole answer
     idle: float = 60.0  # between pieces of the body
 
 

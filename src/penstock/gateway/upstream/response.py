@@ -26,6 +26,7 @@ class Response:
         "_released",
         "_waiter",
         "begun",
+        "due",
         "ended",
         "error",
         "fields",
@@ -45,6 +46,7 @@ class Response:
         self.status = 0  # until the head has come
         self.fields: dict[bytes, bytes] = {}  # as spelled by the server
         self.begun = False  # something of the body has come
+        self.due = False  # the limit for the first byte holds on: what was waited for is not here yet
         self.ended = False
         self.error: UpstreamError | None = None
 
@@ -84,7 +86,11 @@ class Response:
         return data
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. UpstreamError "too_large" if it has more than `limit` bytes."""
+        """The whole body, within the time that there is for a first byte: a part of it is of no use.
+
+        UpstreamError "too_large" if it has more than `limit` bytes.
+        """
+        self.due = True
         declared = self.header(b"content-length")
         if declared and int(declared) > limit:  # digits: the parser has seen to that
             self._too_large(limit)
