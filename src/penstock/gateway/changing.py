@@ -30,9 +30,8 @@ def check_engines(before: Settings, after: Settings) -> None:
     for name, engines in wanted.items():
         if engines != running.pop(name, []):
             # Without a name it is the one model of the flat options.
-            raise ConfigError(
-                f"The engines of {name or f'model {after.model!r}'} cannot be changed while the server runs; restart it."
-            )
+            which = name or f"model {after.model!r}"
+            raise ConfigError(f"The engines of {which} cannot be changed while the server runs; restart it.")
     for name, engines in running.items():
         if engines:
             raise ConfigError(f"{name} has engines, which cannot be stopped while the server runs.")
