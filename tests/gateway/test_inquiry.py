@@ -233,6 +233,12 @@ def test_another_reader_gets_every_field_once() -> None:
         ({"prompt": [1, 2, 3]}, 1),
         ({"prompt": [[1, 2], [3]], "best_of": 4, "n": 2}, 8),
         ({"prompt": []}, 1),
+        ({"prompt": [None, "a", "b"]}, 3),
+        ({"prompt": [{"prompt": "a"}, {"prompt": "b"}]}, 2),
+        ({"prompt": [1, "a"]}, 2),
+        ({"prompt_embeds": ["AAAA", "BBBB"], "n": 2}, 4),
+        ({"prompt": None, "prompt_embeds": "AAAA"}, 1),
+        ({"prompt": "a", "prompt_embeds": ["AAAA"]}, 2),
     ],
 )
 def test_every_prompt_of_several_has_its_choices(body: dict[str, Any], choices: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import InvalidRequestError
 from penstock.gateway.inquiry import Inquiry
-from penstock.gateway.sizing import cap_output, smaller, trimmed
+from penstock.gateway.sizing import cap_output, estimated_tokens, smaller, trimmed
 from tests.gateway.door import CHAT, TEXT, Door, behind, save_tiny_chat
 from tests.server import poll
 from tests.servers.gated import OpenAIServer
@@ -44,6 +44,25 @@ def test_no_name_of_the_limit_leads_around_the_cap() -> None:
         "max_completion_tokens": 10,
         "max_tokens": 10,
     }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [
+        ([1] * 1000, 1000),
+        ([[1] * 1000, [128000] * 10], 1010),
+        ([128000] * 10, 10),
+        (["word " * 20, [1] * 1000], 1026),
+        ([], 1),
+        ("word " * 20, 25),
+    ],
+)
+@pytest.mark.parametrize(
+    ("operation", "field"), [("createCompletion", "prompt"), ("createEmbedding", "input")]
+)
+def test_token_ids_are_counted_one_by_one(operation: str, field: str, prompt: Any, tokens: int) -> None:
+    inquiry = Inquiry(operation, json.dumps({field: prompt}).encode())
+    assert estimated_tokens(inquiry) == tokens
 
 
 def test_the_least_of_the_limits_that_there_are_counts() -> None:

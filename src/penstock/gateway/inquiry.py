@@ -194,15 +194,18 @@ class Inquiry:
         return b"\n".join(bytes(self.fields[name]) for name in names if name in self.fields)
 
     @property
+    def prompts(self) -> int:
+        """Prompts to be answered, of which a body for completions may have several."""
+        if self.operation != "createCompletion":
+            return 1
+        return max(
+            1, sum(_prompts(bytes(self.fields.get(name, b""))) for name in ("prompt", "prompt_embeds"))
+        )
+
+    @property
     def choices(self) -> int:
         """Answers to be made: of each prompt `n`, or `best_of` to choose them from."""
-        of_each = max(self.n, self._essentials.best_of or 1)
-        prompt = bytes(self.fields.get("prompt", b"")).lstrip()
-        if self.operation != "createCompletion" or not prompt.startswith(b"["):
-            return of_each
-        prompts = decode(_items, prompt)
-        ids = not prompts or bytes(prompts[0])[:1] not in (b'"', b"[")  # of one prompt
-        return of_each if ids else of_each * len(prompts)
+        return self.prompts * max(self.n, self._essentials.best_of or 1)
 
     @property
     def has_media(self) -> bool:
@@ -246,6 +249,14 @@ def _check_encoding(body: bytes) -> None:
         body.decode()
     except UnicodeDecodeError:
         raise InvalidRequestError("The body is not valid UTF-8; JSON must be sent as UTF-8.") from None
+
+
+def _prompts(given: bytes) -> int:
+    """How many a field holds. Only a list of nothing but ids is one; in another each item is one."""
+    if not given.startswith(b"["):
+        return int(given not in (b"", b"null"))
+    items = decode(_items, given)
+    return 1 if all(bytes(item).isdigit() for item in items) else len(items)
 
 
 def _has_media(value: Any) -> bool:

@@ -19,6 +19,9 @@ from penstock.protocol.estimate import BYTES_PER_TOKEN
 # budgets. What it really took is settled afterwards.
 EXPECTED_OUTPUT: Final = 1024
 _KEPT_ROLES: Final = ("system", "developer")
+# Where token ids may stand in place of a text.
+_IDS: Final = {"createCompletion": "prompt", "createEmbedding": "input"}
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _message: Final = msgspec.json.Decoder()
 
 
@@ -44,8 +47,24 @@ def cap_output(inquiry: Inquiry, cap: int | None) -> bool:
 
 
 def estimated_tokens(inquiry: Inquiry) -> int:
-    """Tokens of a prompt whose tokenizer is not known here."""
+    """Tokens of a prompt whose tokenizer is not known here. Those that came as ids are counted."""
+    given = bytes(inquiry.fields.get(_IDS.get(inquiry.operation, ""), b""))
+    if given.startswith(b"["):
+        return max(1, _tokens(given))
     return max(1, len(inquiry.prompt_bytes()) // BYTES_PER_TOKEN)
+
+
+def _tokens(prompts: bytes) -> int:
+    """Of one prompt's ids, or of a list of prompts."""
+    items = [bytes(item) for item in decode(_items, prompts)]
+    return sum(1 if item.isdigit() else _of_one(item) for item in items)
+
+
+def _of_one(prompt: bytes) -> int:
+    ids = decode(_items, prompt) if prompt.startswith(b"[") else []
+    if ids and all(bytes(item).isdigit() for item in ids):
+        return len(ids)
+    return -(-len(prompt) // BYTES_PER_TOKEN)
 
 
 def over_budget(tokens: int, budget: int, *, trims: bool, field: str | None) -> HTTPError:

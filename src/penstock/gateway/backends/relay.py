@@ -7,8 +7,6 @@ import os
 import time
 from typing import Final
 
-import msgspec
-
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig
 from penstock.gateway.backends.abilities import Abilities
 from penstock.gateway.backends.load_watch import NOBODY_THERE, Watch
@@ -29,7 +27,6 @@ logger = logging.getLogger("penstock.gateway")
 
 _NAMED: Final = ("createResponse", "createMessage")
 _EVENTS: Final = b"text/event-stream"
-_prompts: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class RelayBackend:
@@ -148,7 +145,7 @@ class RelayBackend:
             running=self._preset.running_usage,
             wants_usage=inquiry.include_usage,
             wants_running=inquiry.running_usage,
-            choices=_choices(exchange),
+            choices=inquiry.n * inquiry.prompts,
             prompt=exchange.delivered.prompt,
             charged=exchange.charge,
         )
@@ -171,14 +168,3 @@ class RelayBackend:
 
     def _log(self, exchange: Exchange, what: str) -> None:
         logger.info("Request %s at %s: %s", exchange.call.id, self.name, what)
-
-
-def _choices(exchange: Exchange) -> int:
-    """How many there will be: completions may have several prompts."""
-    n = exchange.inquiry.n
-    prompt = bytes(exchange.inquiry.fields.get("prompt", b""))
-    if exchange.operation.asks != "createCompletion" or not prompt.startswith(b"["):
-        return n
-    items = _prompts.decode(prompt)
-    one = not items or bytes(items[0])[:1].isdigit()  # the ids of one prompt
-    return n if one else n * len(items)
