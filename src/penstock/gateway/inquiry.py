@@ -108,13 +108,6 @@ class Inquiry:
             if value is not None and not 1 <= value <= MAX_CHOICES:
                 message = f"{name} must be between 1 and {MAX_CHOICES}, got {value}."
                 raise InvalidRequestError(message, param=name)
-        given = self.limits
-        if len(set(given.values())) > 1:
-            # Which of them a server obeys is its own affair, and what is set aside must be enough for it.
-            said = " and ".join(f"{name} {value}" for name, value in given.items())
-            raise InvalidRequestError(
-                f"{said} are two limits of one answer; give one of them.", param=next(reversed(given))
-            )
         if self._essentials.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream: true.", param="stream_options"
@@ -154,7 +147,7 @@ class Inquiry:
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens of one choice, as asked for; None: not limited."""
+        """The most tokens of one choice, as asked for by any of its names; None: not limited."""
         return max(self.limits.values(), default=None)
 
     @property

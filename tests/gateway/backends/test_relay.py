@@ -469,6 +469,14 @@ async def test_what_is_the_operators_is_not_taken_from_a_client(field: str, valu
     assert (error.param, error.code) == (field, "unknown_parameter")
 
 
+@pytest.mark.parametrize(("one", "other"), [(1, 5000), (5000, 1), (0, 1)])
+async def test_two_limits_that_differ_are_refused(one: int, other: int) -> None:
+    body = {"messages": MESSAGES, "max_completion_tokens": one, "max_tokens": other}
+    error = await refused(body, "createChatCompletion")
+    assert error.param == "max_completion_tokens"
+    assert "give one of them" in str(error)
+
+
 @pytest.mark.parametrize("kind", ["openai", "vllm", "openai_compatible"])
 async def test_a_service_tier_is_the_gateways_and_stays_here(kind: str) -> None:
     assert "service_tier" not in await sent_to(kind, {"service_tier": "priority"})

@@ -40,6 +40,12 @@ def check_fields(inquiry: Inquiry, *, stored: bool) -> None:
                 param=name,
                 code="unknown_parameter",
             )
+    limits = inquiry.limits
+    if len(set(limits.values())) > 1:  # which of them the server obeys is its own affair
+        said = " and ".join(f"{name} {value}" for name, value in limits.items())
+        raise InvalidRequestError(
+            f"{said} are two limits of one answer; give one of them.", param=next(iter(limits))
+        )
     if inquiry.operation != "createResponse":
         return
     if bytes(fields.get("background", b"")) == b"true":
