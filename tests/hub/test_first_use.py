@@ -42,7 +42,7 @@ def test_a_server_without_a_terminal_says_that_it_fetches_and_when_it_is_done() 
         for done in (0, 10_000_000, 93_000_000):
             banner.fetching("Downloading SmolLM2", done, 93_000_000)
         banner.fetching("Checking SmolLM2", 0, None)
-        banner.loading("SmolLM2")
+        banner.loading(["SmolLM2"])
     download, check, fetched, loading = output.getvalue().splitlines()
     assert download == "Downloading SmolLM2 (93 MB) ..."
     assert check == "Checking SmolLM2 ..."
@@ -53,5 +53,12 @@ def test_a_server_without_a_terminal_says_that_it_fetches_and_when_it_is_done() 
 def test_a_server_whose_model_is_there_says_nothing_of_fetching() -> None:
     output = io.StringIO()
     with Banner(Console(file=output, soft_wrap=True)) as banner:
-        banner.loading("SmolLM2")
+        banner.loading(["SmolLM2"])
     assert output.getvalue() == "Loading SmolLM2 ...\n"
+
+
+def test_several_engines_of_one_model_are_one_line() -> None:
+    output = io.StringIO()
+    with Banner(Console(file=output, soft_wrap=True)) as banner:
+        banner.loading(["SmolLM2", "MiniLM", "SmolLM2"])
+    assert output.getvalue() == "Loading SmolLM2 (2 engines) ...\nLoading MiniLM ...\n"

@@ -110,7 +110,10 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
         outcome = "refused"
         raise
     except asyncio.CancelledError:
-        outcome = "aborted" if isinstance(exchange.aborted, ClientGoneError) else "failed"
+        if isinstance(exchange.aborted, ClientGoneError):
+            outcome = "aborted"
+        elif isinstance(exchange.aborted, HTTPError):  # its deadline has passed
+            outcome = "refused"
         raise
     finally:
         exchange.done = True

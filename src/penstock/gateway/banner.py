@@ -16,7 +16,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from penstock.config import Settings, models_of
 from penstock.gateway.deployment import Deployment
-from penstock.gateway.engine_plan import EnginePlan
 
 
 class Banner:
@@ -55,11 +54,12 @@ class Banner:
             size = f" ({total / 1e6:.0f} MB)" if total else ""
             self._console.print(f"{escape(stage)}{size} ...")
 
-    def loading(self, plans: Sequence[EnginePlan]) -> None:
+    def loading(self, models: Sequence[str]) -> None:
+        """One name for each engine."""
         self._stop_progress()
         if self._stage:
             self._console.print(f"Fetched after {time.monotonic() - self._began:.0f} s.")
-        for name, count in Counter(plan.files.name for plan in plans).items():
+        for name, count in Counter(models).items():
             many = f" ({count} engines)" if count > 1 else ""
             self._console.print(f"Loading {escape(name)}{many} ...")
 

@@ -57,7 +57,7 @@ async def _serve(
     """Whether it ended in order, or running requests were left behind."""
     signals = Signals(asyncio.get_running_loop())
     engines = [managed(plan, settings.gateway.health) for plan in plans]
-    banner.loading(plans)
+    banner.loading([plan.files.name for plan in plans])
     # Tokenizers are read beside the weights, which take longer.
     tokenizers = asyncio.create_task(load_tokenizers(plans))
     loading = asyncio.create_task(start_engines(engines))

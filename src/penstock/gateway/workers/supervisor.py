@@ -55,7 +55,7 @@ async def supervise(
     """Serve with several processes until told to stop; whether it ended in order."""
     signals = Signals(asyncio.get_running_loop())
     engines = [managed(plan, settings.gateway.health, folder) for plan in plans]
-    banner.loading(plans)
+    banner.loading([plan.files.name for plan in plans])
     loading = asyncio.create_task(start_engines(engines))
     if await signals.first(loading):
         loading.cancel()
