@@ -7,12 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.engine.config import EngineConfig
+from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.process import EngineClient
 from penstock.engine.request import Request, SamplingParams, TokenLogprobs
 from tests.engine.tiny import save_tiny_llama
 
 CONTEXT = 4096  # long enough that a request lasts for seconds
+# Of an engine that is only spoken of.
+INFO = EngineInfo(
+    architecture="llama",
+    device="cpu",
+    dtype="float32",
+    quantization="none",
+    vocab_size=256,
+    max_model_len=64,
+    max_running=2,
+    max_step_tokens=32,
+    block_size=16,
+    num_blocks=10,
+    weight_bytes=0,
+    load_seconds=0.0,
+)
 
 
 def save_model(folder: Path) -> Path:

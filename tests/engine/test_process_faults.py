@@ -22,11 +22,19 @@ import uvloop
 from safetensors.torch import load_file, save_file
 
 from penstock.engine import process
-from penstock.engine.config import EngineInfo
 from penstock.engine.messages import Cancel, Failed, FrameReader, FromEngine, Loaded, frame, submit
 from penstock.engine.process import EngineClient, EventStream
 from penstock.errors import ConfigError, EngineUnavailableError, ModelError, PenstockError, QueueFullError
-from tests.engine.engines import answers_to, config_of, endless, request_of, save_model, tokens_of, until
+from tests.engine.engines import (
+    INFO,
+    answers_to,
+    config_of,
+    endless,
+    request_of,
+    save_model,
+    tokens_of,
+    until,
+)
 
 
 @pytest.fixture(scope="module")
@@ -250,20 +258,6 @@ async def test_giving_up_on_a_start_leaves_no_process_behind(model: Path) -> Non
 
 # ---------------------------------------------------------------- messages
 
-INFO = EngineInfo(
-    architecture="llama",
-    device="cpu",
-    dtype="float32",
-    quantization="none",
-    vocab_size=256,
-    max_model_len=64,
-    max_running=2,
-    max_step_tokens=32,
-    block_size=16,
-    num_blocks=10,
-    weight_bytes=0,
-    load_seconds=0.0,
-)
 GARBAGE = {
     "no msgpack": struct.pack("<I", 3) + b"\xc1\xc1\xc1",
     "no message": struct.pack("<I", 1) + msgspec.msgpack.encode(5),

@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import uvicorn
 
@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
+from penstock.gateway.engines import KeptEngine, start_engines
 from penstock.gateway.http import LimitedHTTPProtocol
 from penstock.gateway.listening import BACKLOG, check_bind
 from penstock.gateway.state import Gateway
@@ -169,6 +170,18 @@ class Signals:
             return came.done()
         finally:
             came.cancel()
+
+
+async def started(engines: Sequence[KeptEngine], signals: Signals) -> bool:
+    """Start them all, or raise what keeps one from it; False: a signal to stop came first."""
+    loading = asyncio.create_task(start_engines(engines))
+    if await signals.first(loading):
+        loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
+    if loading.cancelled():
+        return False
+    loading.result()
+    return True
 
 
 def reload_on_hangup(

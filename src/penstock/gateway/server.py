@@ -16,8 +16,8 @@ from penstock.gateway.assembly import Assembly
 from penstock.gateway.banner import Banner
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.engine_plan import EnginePlan, load_tokenizers, managed, named, plan_engines
-from penstock.gateway.engines import socket_folder, start_engines
-from penstock.gateway.front import Front, Signals, open_keys, reload_on_hangup
+from penstock.gateway.engines import socket_folder
+from penstock.gateway.front import Front, Signals, open_keys, reload_on_hangup, started
 from penstock.gateway.listening import bound, check_bind, listen, url_of
 from penstock.gateway.workers.supervisor import supervise
 from penstock.observe.metrics import Metrics
@@ -60,13 +60,11 @@ async def _serve(
     banner.loading([plan.files.name for plan in plans])
     # Tokenizers are read beside the weights, which take longer.
     tokenizers = asyncio.create_task(load_tokenizers(plans))
-    loading = asyncio.create_task(start_engines(engines))
-    if await signals.first(loading):
-        loading.cancel()
-    await asyncio.gather(loading, tokenizers, return_exceptions=True)
-    if loading.cancelled():
-        return True
-    loading.result()
+    try:
+        if not await started(engines, signals):
+            return True
+    finally:
+        await asyncio.gather(tokenizers, return_exceptions=True)
     try:
         metrics = Metrics()
         assembly = Assembly(settings, metrics, SharedRegistry(folder))

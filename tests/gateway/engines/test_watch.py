@@ -9,28 +9,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from penstock.engine.config import EngineInfo
 from penstock.engine.messages import FrameReader, Loaded, Progress, Submit, ToEngine, frame
 from penstock.engine.request import EngineStats, TokenEvent
 from penstock.gateway.engines import KeptEngine, attached_engine, socket_folder, socket_path
 from penstock.gateway.health import HealthLimits
-from tests.engine.engines import until
+from tests.engine.engines import INFO, until
 
 LIMITS = HealthLimits(silence=2.0, probe_every=30.0, doubt_every=0.1, probe_timeout=0.5)
-INFO = EngineInfo(
-    architecture="llama",
-    device="cpu",
-    dtype="float32",
-    quantization="none",
-    vocab_size=256,
-    max_model_len=64,
-    max_running=2,
-    max_step_tokens=32,
-    block_size=16,
-    num_blocks=10,
-    weight_bytes=0,
-    load_seconds=0.0,
-)
 
 
 class Engine:

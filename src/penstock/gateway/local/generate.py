@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Callable
 
-from penstock.errors import InvalidRequestError, QueueFullError
-from penstock.gateway.call import ClientGoneError
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.answer import Answer
 from penstock.gateway.local.beams import BeamBackend
+from penstock.gateway.local.endings import endings_counted
 from penstock.gateway.local.generation import Generation, Submitter
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
@@ -51,19 +49,12 @@ async def _generate(
     generation = Generation(submitter, requests)
     answer = Answer(model, metrics, generation, shape, prepared, exchange.arrived)
     try:
-        generation.start()
-        if prepared.request.stream:
-            await answer.stream(exchange)
-        else:
-            await answer.whole(exchange)
-    except asyncio.CancelledError:
-        answer.count_unfinished("abort" if isinstance(exchange.aborted, ClientGoneError) else "error")
-        raise
-    except Exception as error:
-        # Where nothing had begun it is the engine that refuses, which is no ending.
-        if generation.begun or not isinstance(error, InvalidRequestError | QueueFullError):
-            answer.count_unfinished("error")
-        raise
+        with endings_counted(exchange, lambda: generation.begun, answer.count_unfinished):
+            generation.start()
+            if prepared.request.stream:
+                await answer.stream(exchange)
+            else:
+                await answer.whole(exchange)
     finally:
         await generation.close()
 

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 from penstock.engine.request import Request, TokenEvent
 from penstock.engine.vectors import Vector, vector
-from penstock.errors import InvalidRequestError, QueueFullError
-from penstock.gateway.call import ClientGoneError
+from penstock.errors import QueueFullError
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.local.endings import endings_counted
 from penstock.gateway.local.tokens import RETRY_SECONDS, EventStream, TokenSource
 from penstock.observe.metrics import Ending, ModelMetrics
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
@@ -59,15 +59,8 @@ async def pool(
     ]
     pooled = Pooled(source, metrics, requests, exchange.arrived)
     try:
-        return await pooled.run()
-    except asyncio.CancelledError:
-        pooled.count_unfinished("abort" if isinstance(exchange.aborted, ClientGoneError) else "error")
-        raise
-    except Exception as error:
-        # Where nothing had begun it is the engine that refuses, which is no ending.
-        if pooled.begun or not isinstance(error, InvalidRequestError | QueueFullError):
-            pooled.count_unfinished("error")
-        raise
+        with endings_counted(exchange, lambda: pooled.begun, pooled.count_unfinished):
+            return await pooled.run()
     finally:
         await pooled.close()
 

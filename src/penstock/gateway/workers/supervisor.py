@@ -21,8 +21,8 @@ from penstock.gateway.accounts import KeyRing
 from penstock.gateway.banner import Banner
 from penstock.gateway.changing import check_change
 from penstock.gateway.engine_plan import EnginePlan, managed
-from penstock.gateway.engines import RestartPolicy, Restarts, start_engines
-from penstock.gateway.front import Signals, reload_on_hangup
+from penstock.gateway.engines import RestartPolicy, Restarts
+from penstock.gateway.front import Signals, reload_on_hangup, started
 from penstock.gateway.listening import check_bind, listen, url_of
 from penstock.gateway.workers.messages import (
     BEAT_SECONDS,
@@ -56,13 +56,8 @@ async def supervise(
     signals = Signals(asyncio.get_running_loop())
     engines = [managed(plan, settings.gateway.health, folder) for plan in plans]
     banner.loading([plan.files.name for plan in plans])
-    loading = asyncio.create_task(start_engines(engines))
-    if await signals.first(loading):
-        loading.cancel()
-    await asyncio.gather(loading, return_exceptions=True)
-    if loading.cancelled():
+    if not await started(engines, signals):
         return True
-    loading.result()
     listen(settings, listener)
     crew = [Worker(number, settings, folder, listener, keys) for number in range(settings.workers)]
     try:
