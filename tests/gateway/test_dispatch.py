@@ -481,3 +481,18 @@ async def test_who_waits_for_the_one_replica_that_fits_may_leave_or_be_too_late(
         await late
     desk.end(first, seat)
     desk.check_empty()
+
+
+async def test_who_gives_up_before_the_one_replica_that_fits_has_room_is_charged_nothing() -> None:
+    desk = Desk(Replica("blind", 50), Replica("sees", 1, vision=True))
+    first, seat = await desk.placed(fits=sees)
+    flow = desk.dispatcher.queue._classes["standard"]._flows["t"]
+    before = flow.start
+    _, leaves = desk.bring(fits=sees)
+    await settled()
+    assert flow.start > before, "its turn had come"
+    leaves.cancel()
+    await settled()
+    assert flow.start == before
+    desk.end(first, seat)
+    desk.check_empty()

@@ -126,3 +126,12 @@ async def test_the_first_reason_to_end_a_request_counts_and_none_after_its_end()
     exchange.aborted = None
     exchange.abort(ValueError("late"))
     assert exchange.aborted is None
+
+
+async def test_a_part_without_bytes_is_not_sent_but_its_tokens_count() -> None:
+    request = priced(stream=True)
+    await request.exchange.start_stream()
+    before = len(request.messages)
+    await request.exchange.write(b"", 2)
+    assert len(request.messages) == before
+    assert request.exchange.delivered.completion == 2

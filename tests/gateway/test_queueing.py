@@ -206,3 +206,15 @@ def test_refusals_of_the_queue_are_refusals_in_the_ledger(door: Door, line: Line
     poll(lambda: "late" in line.replies, seconds=5)
     line.order()
     poll(lambda: refused() == before + 1, seconds=5)
+
+
+def test_an_answer_that_does_not_begin_in_time_is_not_waited_for(door: Door, upstream: OpenAIServer) -> None:
+    upstream.close()
+    try:
+        body = {"model": "chat", "messages": [{"role": "user", "content": "wait"}]}
+        reply = door.post(CHAT, body, {"x-penstock-deadline-ms": "200"})
+    finally:
+        upstream.open()
+    assert reply.status == 503
+    assert reply.error["code"] == "deadline_exceeded"
+    assert "retry-after" in reply.headers
