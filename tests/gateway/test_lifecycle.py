@@ -197,7 +197,12 @@ def test_a_stop_signal_drains_and_ends_with_zero(start: Start) -> None:
             assert reply.status == 503
             assert int(reply.headers["retry-after"]) >= 1
             assert reply.error["message"]
-        *rest, done = chunks
+        # Let in before the end, and heard after it: a connection that has said nothing yet is not reset.
+        with socket.create_connection((server.host, server.port)) as late:
+            *rest, done = chunks
+            time.sleep(0.3)
+            late.sendall(b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert late.recv(1 << 12).startswith(b"HTTP/1.1 503 ")
     assert done == "[DONE]"
     assert rest[-1]["choices"][0]["finish_reason"] == "length"
     assert server.wait() == 0

@@ -31,6 +31,7 @@ logger = logging.getLogger("penstock.gateway")
 
 KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
 FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
+LATE_SECONDS = 1.0  # for the request of who connected before the door was closed
 
 
 def open_keys(settings: Settings, *, locked: bool = False) -> KeyRing:
@@ -122,6 +123,21 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are ours: uvicorn would close the door at once, and /health with it."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Hear those out who were let in and have not said anything yet: to close on them is to reset them,
+        and with several processes the last one that ends is still taking connections."""
+        for server in self.servers:
+            server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.0 if self.force_exit else LATE_SECONDS):
+                while any(_unheard(connection) for connection in self.server_state.connections):
+                    await asyncio.sleep(0.01)
+        await super().shutdown(sockets)
+
+
+def _unheard(connection: object) -> bool:
+    return isinstance(connection, LimitedHTTPProtocol) and connection.cycle is None
 
 
 class Signals:
