@@ -32,6 +32,7 @@ logger = logging.getLogger("penstock.gateway")
 KEEP_ALIVE_SECONDS = 75  # longer than the load balancers' usual 60, so that they hang up first
 FLUSH_SECONDS = 5  # for the last bytes of answers that are already complete
 LATE_SECONDS = 1.0  # for the request of who connected before the door was closed
+TICK_SECONDS = 0.02
 
 
 def open_keys(settings: Settings, *, locked: bool = False) -> KeyRing:
@@ -129,10 +130,11 @@ class _Server(uvicorn.Server):
         and with several processes the last one that ends is still taking connections."""
         for server in self.servers:
             server.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.0 if self.force_exit else LATE_SECONDS):
-                while any(_unheard(connection) for connection in self.server_state.connections):
-                    await asyncio.sleep(0.01)
+        patience = 0 if self.force_exit else round(LATE_SECONDS / TICK_SECONDS)
+        for _ in range(patience):
+            if not any(map(_unheard, self.server_state.connections)):
+                break
+            await asyncio.sleep(TICK_SECONDS)
         await super().shutdown(sockets)
 
 
