@@ -39,4 +39,67 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             PRIMARY KEY (tenant, day, model)
         ) WITHOUT ROWID""",
     ),
+    # The quality monitor. A verdict compares a tier's answer with the expert's: `vector` is what the predictor
+    # saw (float32, little-endian; comparable within a `space`), texts are there only where the tenant allows.
+    # `predicted` and `challenged` are what the model in use and the one on trial expected of the tier's answer,
+    # and the gains what their choices were worth; `arm` says which of the two decided. `promoted` are the
+    # regions in which a tier is skipped; `rollout` is one row of JSON.
+    (
+        """CREATE TABLE verdicts (
+            id INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            tenant TEXT NOT NULL,
+            request TEXT NOT NULL,
+            tier TEXT NOT NULL,
+            model TEXT NOT NULL,
+            expert TEXT NOT NULL,
+            reference TEXT NOT NULL,
+            region TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            judge TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            score REAL NOT NULL,
+            probe INTEGER NOT NULL,
+            cost INTEGER NOT NULL,
+            arm TEXT NOT NULL,
+            predicted REAL,
+            challenged REAL,
+            gain REAL,
+            challenger_gain REAL,
+            space TEXT NOT NULL,
+            vector BLOB,
+            question TEXT,
+            answer TEXT,
+            expert_answer TEXT
+        )""",
+        "CREATE INDEX verdicts_at ON verdicts (at)",
+        "CREATE INDEX verdicts_tenant ON verdicts (tenant)",
+        """CREATE TABLE promoted (
+            tier TEXT NOT NULL,
+            region TEXT NOT NULL,
+            at INTEGER NOT NULL,
+            reason TEXT NOT NULL,
+            PRIMARY KEY (tier, region)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE predictors (
+            version TEXT PRIMARY KEY,
+            at INTEGER NOT NULL,
+            space TEXT NOT NULL,
+            heads BLOB NOT NULL,
+            note TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE rollout (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            number INTEGER NOT NULL,
+            state TEXT NOT NULL
+        )""",
+        """CREATE TABLE routing_events (
+            id INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            what TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            reason TEXT NOT NULL
+        )""",
+        "INSERT INTO changes VALUES ('routing', 0)",
+    ),
 )
