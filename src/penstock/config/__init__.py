@@ -9,6 +9,7 @@ from penstock.config.catalogue import Option
 from penstock.config.changes import Changes, changes, needs_restart
 from penstock.config.load import Examined, examine, load_settings
 from penstock.config.models import engine_settings, models_of
+from penstock.config.routing import CacheConfig, CascadeConfig, MonitorConfig, RoutingConfig
 from penstock.config.sections import (
     BackendConfig,
     DiscoverConfig,
@@ -20,6 +21,7 @@ from penstock.config.sections import (
     RetryConfig,
     SloConfig,
     TenantConfig,
+    TierConfig,
     TimeoutConfig,
 )
 from penstock.config.settings import Settings, options
@@ -28,19 +30,24 @@ from penstock.config.tables import SECTIONS, options_table, section_table
 __all__ = [
     "SECTIONS",
     "BackendConfig",
+    "CacheConfig",
+    "CascadeConfig",
     "Changes",
     "DiscoverConfig",
     "Examined",
     "GatewayConfig",
     "HealthConfig",
     "ModelConfig",
+    "MonitorConfig",
     "Option",
     "PriceConfig",
     "QueueConfig",
     "RetryConfig",
+    "RoutingConfig",
     "Settings",
     "SloConfig",
     "TenantConfig",
+    "TierConfig",
     "TimeoutConfig",
     "changes",
     "engine_settings",

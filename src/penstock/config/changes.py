@@ -10,6 +10,7 @@ from penstock.config.settings import Settings, options
 
 # Flat options that are looked up when they are needed; all others are bound, started or handed out once.
 RELOADABLE = frozenset({"api_keys", "drain_seconds"})
+_UNNAMED = ("routing", "cache", "queue", "retry", "health")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,18 @@ class Difference:
 class Changes:
     models: Difference  # a model is changed also when only its backends are
     backends: Difference
+    tiers: Difference
     tenants: Difference
-    sections: tuple[str, ...]  # of queue, retry and health, those that differ
+    sections: tuple[str, ...]  # of those without names, such as queue and retry, those that differ
 
     def __bool__(self) -> bool:
-        return bool(self.models or self.backends or self.tenants or self.sections)
+        return bool(self.models or self.backends or self.tiers or self.tenants or self.sections)
 
     def __str__(self) -> str:
         """For a log line: `models +big -old ~chat; tenants +acme; queue`."""
         parts = [
             f"{name} {_marked(getattr(self, name))}"
-            for name in ("models", "backends", "tenants")
+            for name in ("models", "backends", "tiers", "tenants")
             if getattr(self, name)
         ]
         return "; ".join([*parts, *self.sections]) or "nothing"
@@ -48,12 +50,11 @@ def changes(old: GatewayConfig, new: GatewayConfig) -> Changes:
     return Changes(
         models=_difference(_models(old), _models(new)),
         backends=_difference(_backends(old), _backends(new)),
+        tiers=_difference({tier.name: tier for tier in old.tiers}, {tier.name: tier for tier in new.tiers}),
         tenants=_difference(
             {tenant.name: tenant for tenant in old.tenants}, {tenant.name: tenant for tenant in new.tenants}
         ),
-        sections=tuple(
-            name for name in ("queue", "retry", "health") if getattr(old, name) != getattr(new, name)
-        ),
+        sections=tuple(name for name in _UNNAMED if getattr(old, name) != getattr(new, name)),
     )
 
 

@@ -27,7 +27,7 @@ def check_sections(gateway: GatewayConfig, problems: Problems) -> None:
     for tenant in gateway.tenants:
         _check_word(f"tenants.{tenant.name}", tenant.name, problems)
         for name in tenant.models if gateway.models else ():
-            if gateway.model(name) is None:
+            if gateway.model(name) is None and name not in RESERVED_NAMES:
                 problems.add(f"tenants.{tenant.name}.models", _unknown(name, gateway))
 
 

@@ -15,8 +15,10 @@ from penstock.config.catalogue import Option, options_of
 from penstock.config.checks import check_engines, check_sections
 from penstock.config.problems import Mistakes, Problem, Problems, nearest
 from penstock.config.read import Reader
+from penstock.config.routing import CacheConfig, read_cache
 from penstock.config.sections import BackendConfig, GatewayConfig
 from penstock.config.settings import Settings, options
+from penstock.config.tiers import check_tiers, with_tier_models
 from penstock.config.tree import Document
 from penstock.errors import ConfigError
 
@@ -125,14 +127,15 @@ def _read(path: Path, environ: Mapping[str, str]) -> Document:
 
 def _from_file(document: Document, problems: Problems) -> tuple[dict[str, Any], GatewayConfig]:
     """The flat options and the sections of a file."""
-    reader = Reader(problems, {BackendConfig: read_backend})
+    reader = Reader(problems, {BackendConfig: read_backend, CacheConfig: read_cache})
     sections, flat = options_of(GatewayConfig), options()
     values = reader.options({**flat, **sections}, reader.entries(document.root, ""), "")
     parts = {name: values.pop(name) for name in sections if name in values}
     gateway = GatewayConfig(**parts)
     models = tuple(dataclasses.replace(model, backends=named(model.backends)) for model in gateway.models)
-    gateway = dataclasses.replace(gateway, models=models)
+    gateway = with_tier_models(dataclasses.replace(gateway, models=models))
     check_sections(gateway, problems)
+    check_tiers(gateway, problems)
     for name in ("model", "served_model_names"):
         if name in values and models:
             problems.add(name, "stands beside a section 'models', which says what is served; move it there")

@@ -82,8 +82,11 @@ class Reader:
         return FAILED
 
     def _nested(self, option: Option, section: Section, node: Node, place: str) -> Any:
+        read = self._special.get(section.of)
         if section.form == "one":
-            return option.default if node.value is None else self.section(section.of, node, place)
+            if node.value is None or node.value is UNSET:
+                return option.default
+            return self.section(section.of, node, place) if read is None else read(self, node, place)
         if section.form == "named":
             return tuple(
                 self.section(section.of, child, f"{place}.{name}", name=name)
@@ -94,7 +97,6 @@ class Reader:
         if not isinstance(node.value, list):
             self.problems.add(place, f"must be a list, each item with a '-' before it, got {node.shown}")
             return FAILED
-        read = self._special.get(section.of)
         items = [(child, f"{place}[{index}]") for index, child in enumerate(node.value)]
         if read is not None:
             return tuple(read(self, child, where) for child, where in items)

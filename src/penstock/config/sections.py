@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.config.catalogue import Section, option
+from penstock.config.routing import CacheConfig, RoutingConfig
 from penstock.config.values import (
     BOOLEAN,
     COUNT,
@@ -138,6 +139,44 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierConfig:
+    """A step of the ladder that `model: auto` chooses from, cheapest first; the last is the expert.
+
+    It is a model, asked in a certain way, or has backends of its own and is then a model of its name too.
+    """
+
+    name: str
+    model: str | None = option(None, TEXT, "The model that answers.")
+    backends: tuple[BackendConfig, ...] = option(
+        (), Section(BackendConfig, "list"), "What answers, in place of `model`."
+    )
+    price: PriceConfig | None = option(
+        None, Section(PriceConfig, "one"), "What callers are charged on this tier; as the model otherwise."
+    )
+    context: int | None = option(None, COUNT, "Longest prompt plus answer; as the model otherwise.")
+    capabilities: tuple[str, ...] | None = option(
+        None,
+        NAMES,
+        "What it can do beside text: tools, json, vision; all that its servers do otherwise.",
+    )
+    languages: tuple[str, ...] = option((), NAMES, "Languages it is asked in, such as en, de; all otherwise.")
+    max_tokens: int | None = option(None, COUNT, "Most tokens of one answer; a larger wish is cut.")
+    prompt_budget: int | None = option(None, COUNT, "Longest prompt it is given; longer ones go further up.")
+    instruction: str | None = option(
+        None, TEXT, "Put before the conversation, such as one that asks for thinking step by step."
+    )
+    sampling: Mapping[str, Any] | None = option(
+        None, MAPPING, "Fields of the request where it does not have them, such as `temperature: 0.2`."
+    )
+    speculation: int | None = option(
+        None, COUNT, "Tokens to draft ahead, for servers that take that with a request (llamacpp)."
+    )
+    like: str | None = option(
+        None, TEXT, "The measured model that it resembles; by its place on the ladder otherwise."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantConfig:
     """Who calls, and how much of what; `None` is no limit."""
 
@@ -156,6 +195,15 @@ class TenantConfig:
     trim_history: bool = option(
         False, BOOLEAN, "Leave out the oldest turns of a chat that is over its budget, rather than refuse it."
     )
+    tier: str | None = option(None, TEXT, "The tier that answers `model: auto`, whatever is asked.")
+    quality_target: float | None = option(None, SHARE, "Its own `routing.target`.")
+    max_cost: float | None = option(
+        None, MONEY, "Most that one request to `model: auto` may cost, in USD; no tier above it is asked."
+    )
+    keep_text: bool = option(
+        False, BOOLEAN, "Whether questions and answers that are checked may be kept, to learn from."
+    )
+    cache: bool = option(True, BOOLEAN, "Whether its answers may be kept in the response cache.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +242,11 @@ class GatewayConfig:
     """Everything of the file that is not a flat option."""
 
     models: tuple[ModelConfig, ...] = option((), Section(ModelConfig, "named"), "Models, by name.")
+    tiers: tuple[TierConfig, ...] = option(
+        (), Section(TierConfig, "named"), "Tiers of `model: auto`, by name, cheapest first."
+    )
+    routing: RoutingConfig = option(RoutingConfig(), Section(RoutingConfig, "one"), "Choosing a tier.")
+    cache: CacheConfig = option(CacheConfig(), Section(CacheConfig, "one"), "Keeping answers.")
     tenants: tuple[TenantConfig, ...] = option((), Section(TenantConfig, "named"), "Tenants, by name.")
     queue: QueueConfig = option(QueueConfig(), Section(QueueConfig, "one"), "The queue of each model.")
     retry: RetryConfig = option(RetryConfig(), Section(RetryConfig, "one"), "Trying again elsewhere.")
@@ -202,6 +255,9 @@ class GatewayConfig:
     def model(self, name: str) -> ModelConfig | None:
         """The model that clients know by this name or alias."""
         return next((model for model in self.models if name == model.name or name in model.aliases), None)
+
+    def tier(self, name: str) -> TierConfig | None:
+        return next((tier for tier in self.tiers if tier.name == name), None)
 
     def tenant(self, name: str) -> TenantConfig | None:
         return next((tenant for tenant in self.tenants if tenant.name == name), None)

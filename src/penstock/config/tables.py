@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.config.catalogue import Section, options_of
+from penstock.config.routing import CacheConfig, CascadeConfig, MonitorConfig, RoutingConfig
 from penstock.config.sections import (
     BackendConfig,
     DiscoverConfig,
@@ -16,6 +17,7 @@ from penstock.config.sections import (
     RetryConfig,
     SloConfig,
     TenantConfig,
+    TierConfig,
     TimeoutConfig,
 )
 from penstock.config.settings import options
@@ -29,6 +31,11 @@ SECTIONS: dict[str, type] = {
     "models.NAME.backends[].timeouts": TimeoutConfig,
     "models.NAME.price": PriceConfig,
     "models.NAME.slo": SloConfig,
+    "tiers.NAME": TierConfig,
+    "routing": RoutingConfig,
+    "routing.cascade": CascadeConfig,
+    "routing.monitor": MonitorConfig,
+    "cache": CacheConfig,
     "tenants.NAME": TenantConfig,
     "queue": QueueConfig,
     "retry": RetryConfig,

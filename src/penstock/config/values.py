@@ -208,7 +208,14 @@ COUNT = Kind(
     "a whole number from 1 to 10^15, such as 8, 32k (32,000) or 32K (32,768)",
     "N",
 )
+NATURAL = Kind(
+    _from(parse_integer, 0, most=MOST), "a whole number from 0 to 10^15, such as 8 or 32k (32,000)", "N"
+)
 MONEY = Kind(_from(parse_number, 0, most=1e9), "an amount in US dollars from 0 to 1,000,000,000", "USD")
+NUMBER_FROM_0 = Kind(_from(parse_number, 0, most=1e6), "a number from 0 to 1,000,000", "X")
+SIZE_ABOVE_0 = Kind(
+    _from(parse_size, 1, most=MOST), "a size such as 2GiB, 500MB or a number of bytes", "SIZE"
+)
 POSITIVE = Kind(_from(parse_number, 0, above=True), "a number above 0", "X")
 SHARE = Kind(_from(parse_number, 0, most=1), "a number from 0 to 1", "X")
 SECONDS_FROM_0 = Kind(_from(parse_seconds, 0), "a time such as 0, 30s or 20ms", "TIME")
