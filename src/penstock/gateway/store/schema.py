@@ -39,11 +39,11 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             PRIMARY KEY (tenant, day, model)
         ) WITHOUT ROWID""",
     ),
-    # The quality monitor. A verdict compares a tier's answer with the expert's: `vector` is what the predictor
-    # saw (float32, little-endian; comparable within a `space`), texts are there only where the tenant allows.
-    # `predicted` and `challenged` are what the model in use and the one on trial expected of the tier's answer,
-    # and the gains what their choices were worth; `arm` says which of the two decided. `promoted` are the
-    # regions in which a tier is skipped; `rollout` is one row of JSON.
+    # The quality monitor. A verdict compares a tier's answer with the expert's: `vector` is what heads see
+    # (float32, little-endian; comparable within a `space`), texts are there only where the tenant allows it.
+    # `predicted` and `challenged` are what the model in use and the one on trial expected of the answer, the
+    # gains what their choices were worth; `arm` says which of the two decided. `promoted` are the regions in
+    # which a tier is skipped; `rollout` is one row of JSON.
     (
         """CREATE TABLE verdicts (
             id INTEGER PRIMARY KEY,
