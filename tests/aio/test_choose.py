@@ -34,7 +34,7 @@ def test_of_equals_the_cheapest_is_taken() -> None:
 
 
 def test_doubt_about_a_cheap_step_moves_the_choice_up() -> None:
-    quality = [0.80, 0.81, 0.82, 0.90]
+    quality = [0.80, 0.80, 0.81, 0.90]
     assert choose(quality, [0.15, 0.15, 0.15, 0.0], COSTS, 0.2, caution=0.0) == 0
     assert choose(quality, [0.15, 0.15, 0.15, 0.0], COSTS, 0.2, caution=2.0) == 3
 

@@ -1,9 +1,9 @@
 """Which tier: the one whose quality, less what it costs at the going rate, is best.
 
 The rate says how much quality must be gained by spending what the expert costs. It is what a target ("95% of
-the expert's quality") becomes on held-out data: the highest rate, and so the lowest bill, at which choices still
-reach the target. Costs are shares of the expert's cost of the same request, so a rate holds for short requests and
-long ones. Ladders are cheapest first; the last step is the expert.
+the expert's quality") becomes on held-out data: the highest rate, and so the lowest bill, at which choices
+still reach the target. Costs are shares of the expert's cost of the same request, so a rate holds for short
+requests and long ones. Ladders are cheapest first; the last step is the expert.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choices(
 ) -> NDArray[np.intp]:
     """For each row the step to take; of equals the cheapest.
 
-    `quality` [n, steps] and `deviation` are as predicted, `costs` [steps] or [n, steps] as shares of the expert's.
+    `quality` [n, steps] and `deviation` are as predicted, `costs` [steps] or [n, steps] shares of the expert's.
     `caution` standard deviations are taken off the quality of every step but the expert's. Steps that are not
     `open_` are not taken; a row needs one that is.
     """
@@ -52,7 +52,8 @@ def choices(
         value[:, :-1] -= caution * np.asarray(deviation)[:, :-1]
     if open_ is not None:
         value = np.where(open_, value, -np.inf)
-    return value.argmax(axis=1)
+    taken: NDArray[np.intp] = value.argmax(axis=1)
+    return taken
 
 
 def choose(
@@ -102,7 +103,7 @@ def solve(
     for rate in _RATES:
         taken = choices(quality, costs, float(rate), deviation=deviation, caution=caution)
         got, spent = reached(taken, ok, costs)
-        # Noise may lift quality at a rate beyond one where it fell short: the cheaper one that reaches it counts.
+        # Noise may lift quality at a rate beyond one where it fell short: the cheapest that reaches it counts.
         if got >= target * expert and spent / full <= best.cost:
             best = Threshold(target, float(rate), got / expert, spent / full)
     return best
