@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -27,6 +27,24 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 PICO: Final = 10**12
+
+
+class Tap(Protocol):
+    """Sees an answer as it is written, before it is put into the client's own words."""
+
+    def whole(self, body: bytes, usage: UsageCount | None, status: int) -> None:
+        """An answer in one piece; `usage` is not charged yet."""
+
+    def began(self) -> None:
+        """A stream begins."""
+
+    def part(self, data: bytes) -> None: ...
+
+    def ended(self, data: bytes) -> None:
+        """The last part of a stream that came to its end. One that failed has none."""
+
+    def keeps(self) -> bool:
+        """Whether others need the answer, though the client that asked for it has left."""
 
 
 class Exchange:
@@ -59,6 +77,7 @@ class Exchange:
         "price",
         "priority",
         "saved",
+        "tap",
         "task",
         "tier",
         "upstream_model",
@@ -84,6 +103,7 @@ class Exchange:
         self.saved = 0  # tokens of the prompt that were left out by policy
         self.prepared: Prepared | None = None  # by the tokenizer, if the model has one here
         self.delivered = UsageCount()
+        self.tap: Tap | None = None  # whoever keeps or shares what is written
         self.task = asyncio.current_task()
         self.left = False  # the client has
         self.alarm: asyncio.TimerHandle | None = None  # for its deadline
@@ -124,6 +144,8 @@ class Exchange:
         """End the work on it at once, as if it had failed with `error`. The first reason counts, but a client
         that has left stays away."""
         self.left = self.left or isinstance(error, ClientGoneError)
+        if isinstance(error, ClientGoneError) and self.tap is not None and self.tap.keeps():
+            return
         if self.aborted is None and not self.done:
             self.aborted = error
             assert self.task is not None, "an exchange belongs to the task that answers it"
@@ -139,6 +161,8 @@ class Exchange:
         headers: Iterable[Header] = (),
     ) -> None:
         """The whole answer. Its `usage` gets the cost and the latency, unless it has them already."""
+        if self.tap is not None:
+            self.tap.whole(body, usage, status)
         fields = [*self._named(), *headers]
         if usage is not None:
             if usage.latency_ms is None:
@@ -157,11 +181,15 @@ class Exchange:
         self.done = True
 
     async def start_stream(self, headers: Iterable[Header] = ()) -> None:
+        if self.tap is not None:
+            self.tap.began()
         self.first_byte = time.monotonic()
         await self.call.start_stream([*self._named(), *headers])
 
     async def write(self, data: bytes, tokens: int = 0) -> None:
         """A part of the stream, with so many tokens of the answer."""
+        if self.tap is not None:
+            self.tap.part(data)
         if self.face is not None:
             data = _faced(self.face.feed, data)
         if data:
@@ -169,6 +197,8 @@ class Exchange:
         self.delivered.completion += tokens
 
     async def end_stream(self, data: bytes = b"", tokens: int = 0) -> None:
+        if self.tap is not None:
+            self.tap.ended(data)
         if self.face is not None:
             data = _faced(self.face.feed, data)
         await self.call.end_stream(data)
