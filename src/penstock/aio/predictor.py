@@ -1,0 +1,47 @@
+"""What a predictor answers, and where predictors are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.aio.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """How likely each of some reference models is to answer a query well enough."""
+
+    quality: tuple[float, ...]  # calibrated probabilities, one for each reference asked for
+    deviation: tuple[
+        float, ...
+    ]  # their standard deviations: larger where the query is unlike what was trained on
+    region: str
+    vector: NDArray[np.float32]  # what the heads see: enough to refit them, too little to read the text from
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSample:
+    """Predictions for queries that were not trained on, and their outcomes: thresholds come from here."""
+
+    references: tuple[str, ...]  # cheapest first
+    quality: NDArray[np.float32]  # [queries, references]
+    ok: NDArray[np.float32]  # [queries, references], 0 or 1
+
+
+class Predictor(Protocol):
+    """Rates queries. References are named as in the training data; see `references`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def references(self) -> tuple[str, ...]: ...
+    @property
+    def sample(self) -> CalibrationSample: ...
+    def rate(self, query: Query, references: Sequence[str]) -> Rating: ...
