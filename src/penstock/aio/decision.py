@@ -72,12 +72,13 @@ class Decision(msgspec.Struct, kw_only=True, omit_defaults=True):
     region: str
     model_version: str  # of the predictor
     target: float  # share of the expert's quality
-    lambda_: float = msgspec.field(default=0.0, name="lambda")  # quality that a dollar must buy
+    rate: float = 0.0  # what the target became: quality to be gained by spending what the expert costs
     candidates: list[Candidate]
     chosen: str  # tier
     forced: str = ""  # why the choice was not free
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt
+    most_output_tokens: int = 0  # that the request allows; 0: not known
     classifier_seconds: float = 0.0  # of one CPU
     vector: bytes | None = None  # what the heads saw: float32, little endian
     text: str | None = None  # what was asked; only where the tenant allows it to be kept

@@ -1,0 +1,128 @@
+"""The router's books on disk: exact sums by tenant, day (UTC) and tier, of all processes together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.aio.books import FIELDS, MONEY, Account, RouteTally, Tallies, merge
+from penstock.gateway.store.database import Database, StoreError
+from penstock.gateway.store.usage import DOLLAR
+
+logger = logging.getLogger("penstock.gateway")
+
+_PLAIN: Final = tuple(name for name in FIELDS if name not in MONEY)
+_DOLLARS: Final = tuple(f"{name}_dollars" for name in MONEY)
+_COLUMNS: Final = ("tenant", "day", "tier", *_PLAIN, *_DOLLARS, *MONEY)
+
+
+def _carry(name: str) -> str:
+    return f"(routes.{name} + excluded.{name} >= {DOLLAR})"
+
+
+_ADD: Final = (
+    f"INSERT INTO routes ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "
+    "ON CONFLICT (tenant, day, tier) DO UPDATE SET "
+    + ", ".join(f"{name} = routes.{name} + excluded.{name}" for name in _PLAIN)
+    + "".join(
+        f", {name}_dollars = routes.{name}_dollars + excluded.{name}_dollars + {_carry(name)}"
+        f", {name} = routes.{name} + excluded.{name} - {_carry(name)} * {DOLLAR}"
+        for name in MONEY
+    )
+)
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM routes"
+
+
+class RouteTable:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, tallies: Mapping[Account, RouteTally]) -> None:
+        """Add to the sums, all in one transaction."""
+        rows = []
+        for account, tally in tallies.items():
+            money = [divmod(getattr(tally, name), DOLLAR) for name in MONEY]
+            plain = [getattr(tally, name) for name in _PLAIN]
+            rows.append((*account, *plain, *(dollars for dollars, _ in money), *(rest for _, rest in money)))
+        with self._database.write() as connection:
+            connection.executemany(_ADD, rows)
+
+    def totals(
+        self,
+        *,
+        tenant: str | None = None,
+        tier: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Tallies:
+        """Sums by tenant, day and tier, sorted; days from `since` to `until`, both included."""
+        wanted = [
+            (condition, value)
+            for condition, value in (
+                ("tenant = ?", tenant),
+                ("tier = ?", tier),
+                ("day >= ?", since),
+                ("day <= ?", until),
+            )
+            if value is not None
+        ]
+        where = " WHERE " + " AND ".join(condition for condition, _ in wanted) if wanted else ""
+        found: Tallies = {}
+        with self._database.read() as connection:
+            order = " ORDER BY tenant, day, tier"
+            for values in connection.execute(_SELECT + where + order, [value for _, value in wanted]):
+                row = dict(zip(_COLUMNS, values, strict=True))
+                money = {name: row[f"{name}_dollars"] * DOLLAR + row[name] for name in MONEY}
+                tally = RouteTally(**{name: row[name] for name in _PLAIN}, **money)
+                found[row["tenant"], row["day"], row["tier"]] = tally
+        return found
+
+
+class RouteLedger:
+    """Sums gathered in memory and written in groups.
+
+    `add` is the event loop's; `flush` may run in a thread beside it. While the file cannot be written, sums
+    grow where they are, and nothing is lost or counted twice. Without a table they stay in memory.
+    """
+
+    def __init__(self, table: RouteTable | None = None) -> None:
+        self._table = table
+        self._lock = threading.Lock()  # guards `_pending`
+        self._flushing = threading.Lock()  # one flush at a time: the table has one connection
+        self._pending: Tallies = {}
+        self._failing = False
+
+    def add(self, tallies: Mapping[Account, RouteTally]) -> None:
+        with self._lock:
+            merge(self._pending, tallies)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    def flush(self, table: RouteTable | None = None) -> bool:
+        """Write what has gathered, to this table if one is given. False: it is kept, to be tried again."""
+        table = table or self._table
+        if table is None:
+            return True
+        with self._flushing:
+            with self._lock:
+                batch, self._pending = self._pending, {}
+            if not batch:
+                return True
+            try:
+                table.add(batch)
+            except BaseException as error:
+                self.add(batch)
+                if not isinstance(error, StoreError):
+                    raise
+                if not self._failing:
+                    logger.error("The router's books are kept in memory until they can be written. %s", error)
+                self._failing = True
+                return False
+            if self._failing:
+                logger.info("The router's books are written again; nothing was lost.")
+            self._failing = False
+            return True
