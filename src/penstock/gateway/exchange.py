@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.gateway.call import Call, ClientGoneError
+from penstock.gateway.call import ClientGoneError
 from penstock.gateway.inquiry import Inquiry
 from penstock.protocol import sse
 from penstock.protocol.anthropic_errors import anthropic_error_event
+from penstock.protocol.anthropic_face import MessagesFace
 from penstock.protocol.errors import SERVER_ERROR, HTTPError, failure
 from penstock.protocol.foreign import ForeignAnswerError
 from penstock.protocol.openapi import Operation
@@ -22,11 +23,50 @@ if TYPE_CHECKING:
     from penstock.gateway.accounts.keys import Caller
     from penstock.gateway.accounts.price import Price
     from penstock.gateway.local.prepare import Prepared
-    from penstock.protocol.anthropic_face import MessagesFace
 
 Header = tuple[bytes, bytes]
 
 PICO: Final = 10**12
+
+
+class DiscardedError(Exception):
+    """What is being written will not be sent: whoever computes it should stop. It is nobody's failure."""
+
+
+class AnyCall(Protocol):
+    """Where an answer is written: the client's call, or what stands in for it for a while."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def headers(self) -> dict[bytes, bytes]: ...
+
+    @property
+    def status(self) -> int:
+        """0 until the client has been sent a byte."""
+
+    def when_left(self, act: Callable[[], None]) -> Callable[[], None]: ...
+
+    async def answer(
+        self, body: bytes, *, status: int = 200, content_type: bytes = ..., fields: Iterable[Header] = ()
+    ) -> None: ...
+
+    async def start_stream(self, fields: Iterable[Header] = ()) -> None: ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def end_stream(self, data: bytes) -> None: ...
+
+
+class Watch(Protocol):
+    """Who wants to know how sure the model was, whether or not the client does."""
+
+    def token(self, logprob: float) -> None:
+        """The next token of the answer had this natural-log probability."""
+
+    def clear(self) -> None:
+        """Those so far belong to an answer that will not be sent."""
 
 
 class Tap(Protocol):
@@ -48,18 +88,20 @@ class Tap(Protocol):
 
 
 class Exchange:
-    """Passed from admission to the backend that answers. `started`: the client has seen a byte of it.
+    """Passed from admission to the backend that answers. `started`: the client has seen a byte of it;
+    `begun`: whoever answers has begun to write, though it may be held back.
 
     `delivered` counts what has been written to the client: tokens of the answer as they go out. Those of the
     prompt are an estimate until somebody knows them better. What is not delivered is not billed.
     """
 
     __slots__ = (
-        "_answered",
         "aborted",
         "alarm",
+        "answered",
         "arrived",
         "asked",
+        "begun",
         "call",
         "caller",
         "deadline",
@@ -81,10 +123,11 @@ class Exchange:
         "task",
         "tier",
         "upstream_model",
+        "watch",
     )
 
     def __init__(
-        self, call: Call, operation: Operation, inquiry: Inquiry, caller: Caller, arrived: float
+        self, call: AnyCall, operation: Operation, inquiry: Inquiry, caller: Caller, arrived: float
     ) -> None:
         self.call = call
         self.operation = operation
@@ -109,7 +152,9 @@ class Exchange:
         self.alarm: asyncio.TimerHandle | None = None  # for its deadline
         self.aborted: BaseException | None = None  # why it is being ended from outside
         self.done = False  # nothing can end it any more
-        self._answered = False  # whole, not as a stream
+        self.begun = False
+        self.answered = False  # whole, not as a stream
+        self.watch: Watch | None = None  # an engine of ours tells it the log-probability of each token
         self.first_byte = 0.0  # seconds, monotonic: when the answer began; 0: not yet
         self.headers: list[Header] = []  # for the answer, whatever it will be
 
@@ -173,17 +218,17 @@ class Exchange:
                 fields.append((b"x-penstock-cost", decimal(usage.cost)))
         if self.face is not None and status == 200:
             body = _faced(self.face.whole, body)
-        self.first_byte = time.monotonic()
+        self.begun, self.first_byte = True, time.monotonic()
         await self.call.answer(body, status=status, content_type=content_type, fields=fields)
         if usage is not None:
             self.delivered = usage
-            self._answered = True
-        self.done = True
+            self.answered = True
+        self.done = self.started
 
     async def start_stream(self, headers: Iterable[Header] = ()) -> None:
         if self.tap is not None:
             self.tap.began()
-        self.first_byte = time.monotonic()
+        self.begun, self.first_byte = True, time.monotonic()
         await self.call.start_stream([*self._named(), *headers])
 
     async def write(self, data: bytes, tokens: int = 0) -> None:
@@ -192,9 +237,14 @@ class Exchange:
             self.tap.part(data)
         if self.face is not None:
             data = _faced(self.face.feed, data)
-        if data:
-            await self.call.write(data)
-        self.delivered.completion += tokens
+        delivered = self.delivered
+        delivered.completion += tokens
+        try:
+            if data:
+                await self.call.write(data)
+        except BaseException:
+            delivered.completion -= tokens
+            raise
 
     async def end_stream(self, data: bytes = b"", tokens: int = 0) -> None:
         if self.tap is not None:
@@ -203,7 +253,7 @@ class Exchange:
             data = _faced(self.face.feed, data)
         await self.call.end_stream(data)
         self.delivered.completion += tokens
-        self.done = True  # whoever hangs up now has had all of it
+        self.done = self.started  # whoever hangs up now has had all of it
 
     async def fail_stream(self, error: BaseException) -> None:
         """The status line said 200 long ago: the error must be an event of the stream, and its last."""
@@ -216,10 +266,28 @@ class Exchange:
             event = sse.error_event(error) + sse.DONE
         await self.call.end_stream(event)
 
+    def reset(self) -> UsageCount:
+        """Make it as it was before anybody began to answer, which is possible until it is `started`: what was
+        written and held back does not count any more. What that had taken."""
+        assert not self.started, "what the client has seen cannot be taken back"
+        taken = self.spent()
+        self.delivered = UsageCount(self.delivered.prompt)
+        self.begun = self.answered = self.done = False
+        self.first_byte = 0.0
+        if self.face is not None:
+            self.face = MessagesFace(self.model, self.call.id)
+        if self.watch is not None:
+            self.watch.clear()
+        return taken
+
+    def spent(self) -> UsageCount:
+        """What the answer took so far, sent or held back: the prompt once something came of it."""
+        delivered = self.delivered
+        return delivered if delivered.completion or self.answered else UsageCount()
+
     def billed(self) -> UsageCount:
         """What the tenant pays: the prompt once something came of it, and the tokens that went out."""
-        delivered = self.delivered
-        return delivered if delivered.completion or self._answered else UsageCount()
+        return self.spent() if self.started else UsageCount()
 
     def _named(self) -> list[Header]:
         return [

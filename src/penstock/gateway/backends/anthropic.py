@@ -138,7 +138,7 @@ class AnthropicBackend:
             if stream.started:
                 response.due = False
                 self.health.token(time.monotonic())
-                if not exchange.started:
+                if not exchange.begun:
                     await exchange.start_stream()
                 delivered.prompt, delivered.cached = usage.prompt, usage.cached
                 delivered.reasoning = usage.reasoning

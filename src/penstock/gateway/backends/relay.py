@@ -115,7 +115,7 @@ class RelayBackend:
             if stream.done:
                 break
             if out:
-                if not exchange.started:
+                if not exchange.begun:
                     response.due = False
                     await exchange.start_stream()
                 await exchange.write(out, tokens)
@@ -128,7 +128,7 @@ class RelayBackend:
                 usage.reasoning,
             )
         response.release()
-        if not exchange.started:
+        if not exchange.begun:
             await exchange.start_stream()
         await exchange.end_stream(out, tokens)
 

@@ -211,7 +211,7 @@ class TritonBackend:
                 async for piece in pieces:
                     self._watch.seen = True
                     shown, gained = output.feed(piece)
-                    if not exchange.started:
+                    if not exchange.begun:
                         await exchange.start_stream()
                         await exchange.write(shape.opening(len(prompts)))
                     delivered.prompt = usage.prompt + output.prompt_tokens
