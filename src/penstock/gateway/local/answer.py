@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from penstock.engine.request import TokenEvent
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.exchange import Exchange, Watch
 from penstock.gateway.local.choice import SentChoice
 from penstock.gateway.local.generation import Generation
 from penstock.gateway.local.model import ServedModel
@@ -33,11 +33,13 @@ class Answer:
         shape: Shape,
         prepared: Prepared,
         arrived: float,
+        watch: Watch | None = None,
     ) -> None:
         tokenizer, params, shown = model.tokenizer, prepared.params, prepared.shown
         scores = Scores(tokenizer, as_ids=shown.as_ids)
         self._model = model
         self._generation = generation
+        self._watch = watch
         self._shape = shape
         self._n = params.n
         self._returned = prepared.returned
@@ -143,6 +145,9 @@ class Answer:
         if not choice.opened and (opening := choice.opening()) is not None:
             deltas.append(opening)
         delta = choice.feed(event, now)
+        if self._watch is not None:
+            for scores in event.logprobs:
+                self._watch.token(scores.chosen)
         deltas.append(delta)
         if delta.finish_reason is not None:
             self._open -= 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from penstock.errors import InvalidRequestError, QueueFullError
 from penstock.gateway.call import ClientGoneError
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.exchange import DiscardedError, Exchange
 from penstock.observe.metrics import Ending
 
 
@@ -21,6 +21,9 @@ def endings_counted(
         yield
     except asyncio.CancelledError:
         count_unfinished("abort" if isinstance(exchange.aborted, ClientGoneError) else "error")
+        raise
+    except DiscardedError:
+        count_unfinished("abort")
         raise
     except Exception as error:
         # Where nothing had begun it is the engine that refuses, which is no ending.

@@ -42,12 +42,18 @@ async def _generate(
     prefix: str,
 ) -> None:
     shape = shaped(_header(prefix, model, exchange, prepared))
+    # A beam search asks for scores of its own, and tells its answers' in the end.
+    watch = exchange.watch if prepared.beam is None else None
     requests = prepared.requests(
-        shape.header.id, model.tokenizer.eos_token_ids, exchange.salt, exchange.priority
+        shape.header.id,
+        model.tokenizer.eos_token_ids,
+        exchange.salt,
+        exchange.priority,
+        scored=watch is not None,
     )
     submitter: Submitter = source if prepared.beam is None else BeamBackend(source, prepared.beam)
     generation = Generation(submitter, requests)
-    answer = Answer(model, metrics, generation, shape, prepared, exchange.arrived)
+    answer = Answer(model, metrics, generation, shape, prepared, exchange.arrived, watch)
     try:
         with endings_counted(exchange, lambda: generation.begun, answer.count_unfinished):
             generation.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.engine.beam import BeamSearchParams
 from penstock.engine.request import Request, SamplingParams
@@ -50,13 +50,18 @@ class Prepared:
         room = [context - len(prompt.ids) for prompt in self.prompts]
         return self.params.n * sum(left if limit is None else min(left, limit) for left in room)
 
-    def requests(self, name: str, eos_token_ids: tuple[int, ...], salt: str, priority: int) -> list[Request]:
-        """For the engine: one for each prompt."""
+    def requests(
+        self, name: str, eos_token_ids: tuple[int, ...], salt: str, priority: int, *, scored: bool = False
+    ) -> list[Request]:
+        """For the engine: one for each prompt. `scored`: with each token's log-probability, shown or not."""
+        params = self.params
+        if scored and params.logprobs is None:
+            params = replace(params, logprobs=0)
         return [
             Request(
                 id=f"{name}-{number}",
                 prompt=prompt.ids,
-                params=self.params,
+                params=params,
                 eos_token_ids=eos_token_ids,
                 bad_words=self.bad_words,
                 guided=self.guided,
