@@ -45,6 +45,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: int = 0  # expected, picodollars
     able: bool = True
     why_not: str = ""  # a sentence where it is not able
+    barred: bool = False  # by policy or price, which no direction of passing over leads around
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
