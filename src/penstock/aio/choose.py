@@ -43,7 +43,7 @@ def choices(
 ) -> NDArray[np.intp]:
     """For each row the step to take; of equals the cheapest.
 
-    `quality` [n, steps] and `deviation` are as predicted, `costs` [steps] or [n, steps] shares of the expert's.
+    `quality` [n, steps] and `deviation` are as predicted, `costs` [steps] or [n, steps] shares of the expert.
     `caution` standard deviations are taken off the quality of every step but the expert's. Steps that are not
     `open_` are not taken; a row needs one that is.
     """
@@ -103,7 +103,7 @@ def solve(
     for rate in _RATES:
         taken = choices(quality, costs, float(rate), deviation=deviation, caution=caution)
         got, spent = reached(taken, ok, costs)
-        # Noise may lift quality at a rate beyond one where it fell short: the cheapest that reaches it counts.
+        # Noise may lift quality at a rate beyond one where it fell short: the cheapest one counts.
         if got >= target * expert and spent / full <= best.cost:
             best = Threshold(target, float(rate), got / expert, spent / full)
     return best

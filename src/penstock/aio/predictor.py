@@ -31,6 +31,7 @@ class CalibrationSample:
     references: tuple[str, ...]  # cheapest first
     quality: NDArray[np.float32]  # [queries, references]
     ok: NDArray[np.float32]  # [queries, references], 0 or 1
+    deviation: NDArray[np.float32] | None = None  # of the predictions, where it is known
 
 
 class Predictor(Protocol):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.config import TenantConfig
+from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError, PenstockError
-from penstock.gateway.accounts import Caller, Hold
+from penstock.gateway.accounts import Caller, Hold, Price
 from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.backends import Backend, BackendError, NotOfferedError
 from penstock.gateway.call import Call, ClientGoneError
@@ -20,10 +22,13 @@ from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.messages import speak
 from penstock.gateway.queue import CLASS_HEADER, LEVELS, QueueRefusal, ServiceClass, Ticket, choose_class
 from penstock.gateway.resilience import pause
+from penstock.gateway.routing.tier import Tier
+from penstock.gateway.sizing import smaller
 from penstock.gateway.state import Gateway
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import RATE_LIMIT, UNAVAILABLE, HTTPError, retry
 from penstock.protocol.openapi import Operation
+from penstock.protocol.shapes import UsageCount
 
 DEADLINE_HEADER: Final = "x-penstock-deadline-ms"
 MAX_DEADLINE_MS: Final = 24 * 3600 * 1000
@@ -32,6 +37,8 @@ _DEADLINE: Final = DEADLINE_HEADER.encode()
 
 # A request that two replicas have not survived is not given to a third.
 MAX_DEATHS: Final = 2
+# What a model finds out when it reads a request: another tier may be able to take it.
+_UNABLE: Final = frozenset({"context_length_exceeded", "prompt_budget_exceeded", "unsupported_task"})
 
 
 async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller) -> None:
@@ -60,7 +67,7 @@ async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) ->
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
     placed = exchange.upstream_model
     if not placed and isinstance(error, HTTPError):
-        gateway.metrics.families.refused.labels(exchange.tier, error.code).inc()
+        gateway.metrics.families.refused.labels(exchange.served_by, error.code).inc()
     if not exchange.started or isinstance(error, ClientGoneError):
         raise error
     await exchange.fail_stream(error)
@@ -68,9 +75,30 @@ async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) ->
         raise error
 
 
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """A model that may answer, and as which tier of the ladder if the request was routed."""
+
+    deployment: Deployment
+    tier: Tier | None = None
+    max_tokens: int | None = None  # of one answer, as the tier has it or the request's wish can pay
+
+    @property
+    def name(self) -> str:
+        return self.deployment.name if self.tier is None else self.tier.name
+
+    @property
+    def price(self) -> Price | None:
+        return self.deployment.price if self.tier is None else self.tier.price
+
+    def passes(self, error: HTTPError | InvalidRequestError) -> bool:
+        """Whether what is wrong with the request may be right for another tier."""
+        return self.tier is not None and error.code in _UNABLE
+
+
 async def _served(gateway: Gateway, exchange: Exchange) -> None:
-    deployment = gateway.find(exchange.inquiry.model, exchange.caller)
-    exchange.model = exchange.inquiry.model or deployment.name
+    found = gateway.find(exchange.inquiry.model, exchange.caller)
+    exchange.model = exchange.inquiry.model or (found.name if found is not None else AUTO)
     tenant = gateway.tenant(exchange.caller)
     headers = exchange.call.headers
     header = headers.get(_CLASS)
@@ -84,10 +112,10 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
     if exchange.deadline is not None:
         gateway.end_at_deadline(exchange, exchange.deadline)
     account = _Account(gateway, exchange, tenant)
-    chain = [deployment, *gateway.fallbacks(deployment, exchange.caller)]
-    failure: BackendError | QueueRefusal | None = None  # of the last that could have answered
+    failure: Exception | None = None  # of the last that could have answered
     outcome: Outcome = "failed"
     try:
+        chain = await _chain(gateway, exchange, tenant, found)
         for number, answering in enumerate(chain, 1):
             try:
                 await _asked_aright(gateway, exchange, tenant, service_class, answering, account)
@@ -97,12 +125,16 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
                 failure = error
                 if exchange.started or number == len(chain) or exchange.deaths >= MAX_DEATHS:
                     raise
-                gateway.metrics.families.fallbacks.labels(answering.name, chain[number].name).inc()
-                gateway.log_failure(exchange, answering.name, error)
+                gateway.passed_over(exchange, answering.name, chain[number].name, error)
             except (HTTPError, InvalidRequestError) as error:
-                # What is right for the model it was meant for is not wrong because this one cannot take it.
-                if failure is None or exchange.started:
+                if exchange.started:
                     raise
+                if failure is None:
+                    if number == len(chain) or not answering.passes(error):
+                        raise
+                    gateway.passed_over(exchange, answering.name, chain[number].name, error)
+                    continue
+                # What is right for the model it was meant for is not wrong because this one cannot take it.
                 gateway.log_failure(exchange, answering.name, error)
                 if number == len(chain):
                     raise failure from error
@@ -120,6 +152,23 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
         account.settle(outcome)
 
 
+async def _chain(
+    gateway: Gateway, exchange: Exchange, tenant: TenantConfig, found: Deployment | None
+) -> list[_Answering]:
+    """Who is asked, one after the other until somebody answers. `found`: None where that is to be chosen."""
+    if found is not None:
+        fallbacks = gateway.fallbacks(found, exchange.caller)
+        return [_Answering(deployment) for deployment in (found, *fallbacks)]
+    assert gateway.orchestrator is not None, "only a ladder makes auto a model"
+    route = exchange.route = await gateway.orchestrator.route(
+        exchange, tenant, gateway.routable(exchange.caller)
+    )
+    return [
+        _Answering(tier.deployment, tier, smaller(tier.config.max_tokens, route.caps.get(tier.name)))
+        for tier in route.steps
+    ]
+
+
 class _Account:
     """The tenant's account, opened with the first model that is tried, settled for the one that answered."""
 
@@ -129,35 +178,31 @@ class _Account:
         self._tenant = tenant
         self._hold: Hold | None = None
 
-    def reserve(self, deployment: Deployment, prompt: int, output: int) -> None:
-        exchange = self._exchange
+    def reserve(self, answering: _Answering, prompt: int, output: int) -> None:
+        exchange, now = self._exchange, time.monotonic()
+        exchange.tier, exchange.price = answering.name, answering.price
+        exchange.served_by = model = answering.deployment.name
         if self._hold is not None:
-            self._gateway.accounts.reprice(self._hold, deployment.name, deployment.price, time.monotonic())
-            exchange.tier, exchange.price = deployment.name, deployment.price
+            self._gateway.accounts.reprice(self._hold, model, answering.price, now)
             return
-        exchange.tier, exchange.price = deployment.name, deployment.price
         self._hold = self._gateway.accounts.reserve(
-            exchange.caller,
-            self._tenant,
-            deployment.name,
-            deployment.price,
-            prompt,
-            output,
-            time.monotonic(),
+            exchange.caller, self._tenant, model, answering.price, prompt, output, now
         )
         exchange.headers += self._hold.headers()
 
     def settle(self, outcome: Outcome) -> None:
-        if self._hold is None:
-            return
         exchange, families = self._exchange, self._gateway.metrics.families
+        if self._hold is None:
+            self._gateway.routed(exchange, outcome, UsageCount(), 0)
+            return
         usage = exchange.billed()
         cost = self._gateway.accounts.settle(
             self._hold, usage, outcome, time.monotonic(), saved=exchange.saved
         )
         self._gateway.count(exchange, usage, cost / PICO)
+        self._gateway.routed(exchange, outcome, usage, cost)
         if exchange.first_byte:
-            families.first_byte.labels(exchange.tier).observe(exchange.first_byte - exchange.arrived)
+            families.first_byte.labels(exchange.served_by).observe(exchange.first_byte - exchange.arrived)
 
 
 async def _asked_aright(
@@ -165,18 +210,18 @@ async def _asked_aright(
     exchange: Exchange,
     tenant: TenantConfig,
     service_class: ServiceClass,
-    deployment: Deployment,
+    answering: _Answering,
     account: _Account,
 ) -> None:
     """Have one model answer. Where it turns out that nobody there offers what was asked, ask once more:
     perhaps it can be asked for the same in another way."""
     try:
-        await _answered(gateway, exchange, tenant, service_class, deployment, account)
+        await _answered(gateway, exchange, tenant, service_class, answering, account)
     except NotOfferedError:
         asks = exchange.operation.asks
-        if exchange.started or any(asks in backend.operations for backend in deployment.backends()):
+        if exchange.started or any(asks in backend.operations for backend in answering.deployment.backends()):
             raise
-        await _answered(gateway, exchange, tenant, service_class, deployment, account)
+        await _answered(gateway, exchange, tenant, service_class, answering, account)
 
 
 async def _answered(
@@ -184,15 +229,18 @@ async def _answered(
     exchange: Exchange,
     tenant: TenantConfig,
     service_class: ServiceClass,
-    deployment: Deployment,
+    answering: _Answering,
     account: _Account,
 ) -> None:
     """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
+    deployment = answering.deployment
+    if answering.tier is not None:
+        exchange.ask_as(answering.tier.shaped(exchange.sent))
     speak(exchange, deployment.backends())
     deployment.check_able(exchange)
     vision = deployment.needs_vision(exchange)
-    size = await deployment.prepare(exchange, tenant, vision=vision)
-    account.reserve(deployment, size.prompt, size.output)
+    size = await deployment.prepare(exchange, tenant, vision=vision, max_tokens=answering.max_tokens)
+    account.reserve(answering, size.prompt, size.output)
     asks = exchange.operation.asks
 
     def fits(backend: Backend) -> bool:

@@ -21,7 +21,7 @@ from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.local.backend import OPERATIONS as LOCAL_OPERATIONS
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
-from penstock.gateway.queue import FairQueue, QueueLimits
+from penstock.gateway.queue import FairQueue, QueueLimits, Ticket
 from penstock.gateway.resilience import RetryBudget
 from penstock.protocol.decode import decode
 from penstock.protocol.responses import Model
@@ -107,6 +107,12 @@ class Deployment:
             for name in self.names
         ]
 
+    def expected_wait(self, tenant: str) -> float:
+        """Seconds that a request of this tenant's would wait now, as far as anybody knows."""
+        now = time.monotonic()
+        ticket = Ticket(id=-1, tenant=tenant, service_class="standard", weight=1.0, tokens=0, arrived=now)
+        return self.dispatcher.queue.wait(ticket) or 0.0
+
     def backends(self) -> list[Backend]:
         return [member.backend for member in self.dispatcher.members.values()]
 
@@ -138,10 +144,13 @@ class Deployment:
             code="unsupported_value",
         )
 
-    async def prepare(self, exchange: Exchange, tenant: TenantConfig, *, vision: bool) -> Size:
-        """Read the request as far as this model can, and cut it to the size that is allowed."""
+    async def prepare(
+        self, exchange: Exchange, tenant: TenantConfig, *, vision: bool, max_tokens: int | None = None
+    ) -> Size:
+        """Read the request as far as this model can, and cut it to the size that is allowed: by tenant, model
+        and, where the request was routed, by `max_tokens`."""
         inquiry = exchange.inquiry
-        cap = sizing.smaller(tenant.max_tokens, self.config.max_tokens)
+        cap = sizing.smaller(tenant.max_tokens, self.config.max_tokens, max_tokens)
         if sizing.cap_output(inquiry, cap):
             exchange.say(b"x-penstock-max-tokens", b"%d" % (cap or 0))
         budget = sizing.smaller(tenant.prompt_budget, self.config.prompt_budget)

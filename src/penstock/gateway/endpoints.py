@@ -31,7 +31,7 @@ async def list_models(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 async def retrieve_model(gateway: Gateway, call: Call, caller: Caller) -> None:
     name = call.scope["path_params"]["model"]
-    [model] = [model for model in gateway.find(name, caller).describe() if model.id == name]
+    [model] = [model for model in gateway.named(name, caller).describe() if model.id == name]
     await call.answer_json(model)
 
 
@@ -43,7 +43,7 @@ async def tokenize(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 def _tokenizer(gateway: Gateway, body: bytes, caller: Caller) -> ServedModel:
     """The model whose tokenizer is asked for; one that runs elsewhere has none here."""
-    deployment = gateway.find(Inquiry("tokenize", body).model, caller)
+    deployment = gateway.named(Inquiry("tokenize", body).model, caller)
     if deployment.served is None:
         raise InvalidRequestError(
             f"The model {deployment.name} runs on another server, and its tokenizer is not known here.",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.gateway.accounts.keys import Caller
     from penstock.gateway.accounts.price import Price
     from penstock.gateway.local.prepare import Prepared
+    from penstock.gateway.routing.router import Route
 
 Header = tuple[bytes, bytes]
 
@@ -118,7 +119,10 @@ class Exchange:
         "prepared",
         "price",
         "priority",
+        "route",
         "saved",
+        "sent",
+        "served_by",
         "tap",
         "task",
         "tier",
@@ -132,13 +136,16 @@ class Exchange:
         self.call = call
         self.operation = operation
         self.inquiry = inquiry
-        self.asked = operation, inquiry  # as the client said it; who answers may be asked otherwise
+        self.sent = inquiry  # as the client said it; who answers may be asked otherwise
+        self.asked = operation, inquiry  # as it is put to the tier that answers
+        self.route: Route | None = None  # how a tier was chosen, where that was left to us
         self.face: MessagesFace | None = None  # turns what is written into what the client understands
         self.caller = caller
         self.arrived = arrived  # seconds, monotonic
         self.deadline: float | None = None  # seconds, monotonic: an answer that begins later is worthless
         self.model = inquiry.model or ""  # the name that the client used, and is answered under
-        self.tier = ""  # the configured model that answers
+        self.tier = ""  # of the ladder; the configured model itself, where it was asked for by its name
+        self.served_by = ""  # the configured model that answers
         self.upstream_model = ""  # what the backend calls it
         self.price: Price | None = None
         self.priority = 0  # lower is earlier
@@ -167,6 +174,11 @@ class Exchange:
     def salt(self) -> str:
         """Keeps what one tenant has computed from all others; a client may part its own further."""
         return f"{self.caller.salt}/{self.inquiry.cache_salt}"
+
+    def ask_as(self, inquiry: Inquiry) -> None:
+        """Put the client's request in this way from now on, to whoever is asked next."""
+        self.asked = self.asked[0], inquiry
+        self.inquiry = inquiry
 
     def latency_ms(self) -> float:
         return round((time.monotonic() - self.arrived) * 1000, 3)

@@ -13,13 +13,16 @@ from typing import Final
 from prometheus_client import Counter
 
 from penstock.config import GatewayConfig, TenantConfig
+from penstock.config.tiers import AUTO
 from penstock.errors import EngineUnavailableError, InvalidRequestError
 from penstock.gateway.accounts import Accounts, Caller, KeyRing
+from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.accounts.keys import DEFAULT_TENANT
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.metrics import Metrics
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
@@ -39,8 +42,10 @@ class Gateway:
         accounts: Accounts,
         metrics: Metrics,
         registry: SharedRegistry,
+        orchestrator: Orchestrator | None = None,
     ) -> None:
         self.keys = keys
+        self.orchestrator = orchestrator  # of `model: auto`
         self.registry = registry
         self.accounts = accounts
         self.metrics = metrics
@@ -80,9 +85,12 @@ class Gateway:
             ]
         return found
 
-    def find(self, name: str | None, caller: Caller) -> Deployment:
-        """The model of this name; a request without one means the only one there is."""
+    def find(self, name: str | None, caller: Caller) -> Deployment | None:
+        """The model of this name; None where one is to be chosen. A request without a name means the only
+        model there is, or a choice where there is a ladder."""
         allowed = self.models(caller)
+        if (name == AUTO or (name is None and len(allowed) != 1)) and self.routable(caller):
+            return None
         if name is None:
             if len(allowed) == 1:
                 return allowed[0]
@@ -90,7 +98,7 @@ class Gateway:
             raise InvalidRequestError(f"model is required: one of {names}.", param="model")
         found = self._by_name.get(name)
         if found is None:
-            names = ", ".join(known for deployment in allowed for known in deployment.names)
+            names = ", ".join(self.names(caller))
             raise HTTPError(
                 404,
                 f"The model {shown(name)} is not served here; /v1/models lists {names}.",
@@ -102,6 +110,25 @@ class Gateway:
                 403, f"This key may not use the model {shown(name)}.", code="model_not_allowed", param="model"
             )
         return found
+
+    def names(self, caller: Caller) -> list[str]:
+        """What the caller may ask for."""
+        known = [name for deployment in self.models(caller) for name in deployment.names]
+        return [*known, AUTO] if self.routable(caller) else known
+
+    def named(self, name: str | None, caller: Caller) -> Deployment:
+        """One that has to be named: what is asked of it is no answer that any other could give."""
+        found = self.find(name, caller)
+        if found is None:
+            raise InvalidRequestError("model must be the name of a model here, not a choice.", param="model")
+        return found
+
+    def routable(self, caller: Caller) -> list[Deployment]:
+        """Those that may be chosen for the caller: its own, or all where it may use the choice itself."""
+        may = AUTO in self.tenant(caller).models
+        found = list(self.deployments.values()) if may else self.models(caller)
+        tiers = [] if self.orchestrator is None else self.orchestrator.tiers
+        return [deployment for deployment in found if any(deployment is tier.deployment for tier in tiers)]
 
     def fallbacks(self, deployment: Deployment, caller: Caller) -> list[Deployment]:
         """Who may answer in its place, of those that the caller may use."""
@@ -197,7 +224,7 @@ class Gateway:
 
     def count(self, exchange: Exchange, usage: UsageCount, dollars: float) -> None:
         """What a request was billed."""
-        account = (exchange.tier, exchange.caller.tenant)
+        account = (exchange.served_by, exchange.caller.tenant)
         counters = self._counted.get(account)
         if counters is None:
             families = self.metrics.families
@@ -211,6 +238,18 @@ class Gateway:
         for counter, amount in zip(counters, amounts, strict=True):
             if amount:
                 counter.inc(amount)
+
+    def passed_over(self, exchange: Exchange, name: str, other: str, error: Exception) -> None:
+        """Somebody could not answer, and another is asked."""
+        self.metrics.families.fallbacks.labels(name, other).inc()
+        if exchange.route is not None:
+            exchange.route.passed_over(name, error)
+        self.log_failure(exchange, name, error)
+
+    def routed(self, exchange: Exchange, outcome: Outcome, usage: UsageCount, cost: int) -> None:
+        """A request for which a tier was chosen has ended; `cost` in picodollars."""
+        if exchange.route is not None and self.orchestrator is not None:
+            self.orchestrator.finished(exchange, outcome, usage, cost)
 
     def log_failure(self, exchange: Exchange, where: str, error: Exception) -> None:
         logger.warning("Request %s failed at %s: %s", exchange.call.id, where, error)

@@ -1,0 +1,258 @@
+"""From a request for `auto` to its way through the tiers: rated, weighed, chosen, and who is next in line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from penstock.aio import decision as record
+from penstock.aio.choose import Ladder, choose, shares
+from penstock.aio.decision import Candidate, Decision, PassedOver
+from penstock.aio.lengths import OutputLengths
+from penstock.aio.predictor import Predictor, Rating
+from penstock.aio.query import Query, query_of
+from penstock.config import GatewayConfig, TenantConfig
+from penstock.config.tiers import USUAL_OUTPUT, USUAL_PROMPT
+from penstock.errors import ConfigError, InvalidRequestError
+from penstock.gateway.apart import Readers
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.routing.tier import ROUTED, Tier, ladder_of
+from penstock.gateway.routing.wish import Wish, wish_of
+from penstock.protocol.decode import decode
+from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
+
+_anything: Final = msgspec.json.Decoder()
+# Fewest bytes that a token of a prompt has, whatever its tokenizer: what a cost cap reckons with.
+LEAST_BYTES: Final = 2
+TOO_DEAR: Final = "it costs more than the request may"
+
+
+class Quality(Protocol):
+    """What has been seen of the tiers' answers, beside what is predicted of them."""
+
+    def predictor(self, request: str) -> Predictor:
+        """The one that decides about this request."""
+
+    def blended(self, tier: str, region: str, predicted: float) -> float:
+        """The prediction, corrected by how such answers of the tier were judged."""
+
+    def closed(self, tier: str, region: str) -> bool:
+        """Whether the tier is not asked such questions, since it answers them badly."""
+
+
+@dataclass(slots=True)
+class Route:
+    """The tiers to ask, in this order, and how that was decided."""
+
+    steps: list[Tier]
+    decision: Decision
+    wish: Wish
+    query: Query
+    rating: Rating
+    caps: dict[str, int]  # by tier: the most tokens of an answer that the wish can pay
+
+    def passed_over(self, tier: str, error: Exception) -> None:
+        """One that should have answered could not."""
+        self.decision.passed_over.append(PassedOver(tier=tier, why=str(error)))
+
+
+class Router:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        deployments: Mapping[str, Deployment],
+        quality: Quality,
+        lengths: OutputLengths,
+    ) -> None:
+        """Raises ConfigError for a ladder that cannot be weighed."""
+        self._config = config.routing
+        self._wait = config.queue.wait  # seconds
+        self._quality = quality
+        self._lengths = lengths
+        self._readers = Readers()
+        predictor = quality.predictor("")
+        self.steps = ladder_of(config, deployments, predictor.sample.references)
+        self._ladders: dict[str, Ladder] = {}  # by the version of the predictor
+        self.ladder(predictor)
+
+    def ladder(self, predictor: Predictor) -> Ladder:
+        """The thresholds of a predictor, from the queries that it did not learn from."""
+        found = self._ladders.get(predictor.version)
+        if found is None:
+            sample = predictor.sample
+            columns = [_column(sample.references, tier) for tier in self.steps]
+            found = Ladder(
+                sample.quality[:, columns],
+                sample.ok[:, columns],
+                [tier.price.cost(USUAL_PROMPT, 0, USUAL_OUTPUT) for tier in self.steps],
+                deviation=None if sample.deviation is None else sample.deviation[:, columns],
+                caution=self._config.caution,
+            )
+            latest = dict(list(self._ladders.items())[-3:])  # a champion, a challenger, and who was before
+            self._ladders = {**latest, predictor.version: found}
+        return found
+
+    async def route(self, exchange: Exchange, tenant: TenantConfig, allowed: Collection[Deployment]) -> Route:
+        """The way of this request. Raises HTTPError where no tier can or may answer it."""
+        inquiry = exchange.inquiry
+        if inquiry.operation not in ROUTED:
+            raise InvalidRequestError(
+                f"The model auto cannot be asked through {exchange.operation.path}; name a model.",
+                param="model",
+                code="unsupported_task",
+            )
+        names = [tier.name for tier in self.steps]
+        wish = wish_of(exchange.call.headers, tenant, self._config.target, names)
+        predictor = self._quality.predictor(exchange.call.id)
+        references = [tier.reference for tier in self.steps]
+
+        def rated() -> tuple[Query, Rating, float]:
+            began = time.thread_time()
+            query = query_of(inquiry.operation, decode(_anything, inquiry.encode()))
+            rating = predictor.rate(query, references)
+            return query, rating, time.thread_time() - began
+
+        query, rating, seconds = await self._readers.read(inquiry.size, rated)
+        caps: dict[str, int] = {}
+        candidates = [
+            self._candidate(number, exchange, wish, query, rating, allowed, caps)
+            for number in range(len(self.steps))
+        ]
+        threshold = self.ladder(predictor).threshold(wish.target)
+        decision = Decision(
+            request=exchange.call.id,
+            at=time.time(),
+            tenant=exchange.caller.tenant,
+            region=rating.region,
+            model_version=predictor.version,
+            target=wish.target,
+            rate=threshold.rate,
+            candidates=candidates,
+            chosen="",
+            forced=wish.forced,
+            prompt_tokens=query.prompt_tokens,
+            classifier_seconds=seconds,
+            vector=rating.vector.tobytes(),
+            text=query.ask if tenant.keep_text else None,
+        )
+        wanted = self._wanted(decision, exchange, wish)
+        return Route(self._way(decision, wanted, wish), decision, wish, query, rating, caps)
+
+    def _candidate(
+        self,
+        number: int,
+        exchange: Exchange,
+        wish: Wish,
+        query: Query,
+        rating: Rating,
+        allowed: Collection[Deployment],
+        caps: dict[str, int],
+    ) -> Candidate:
+        tier, inquiry = self.steps[number], exchange.inquiry
+        expected = self._lengths.expected(tier.name, rating.region, inquiry.max_tokens)
+        output = expected * inquiry.choices
+        barred = "" if tier.deployment in allowed else "this key may not use its model"
+        if wish.max_cost is not None:
+            pays = tier.pays_for(len(inquiry.prompt_bytes()) // LEAST_BYTES + 1, wish.max_cost)
+            if pays is not None:
+                caps[tier.name] = pays // inquiry.choices
+                if caps[tier.name] < expected:
+                    barred = barred or TOO_DEAR
+        return Candidate(
+            tier=tier.name,
+            reference=tier.reference,
+            quality=self._quality.blended(tier.name, rating.region, rating.quality[number]),
+            deviation=rating.deviation[number],
+            price=tier.recorded,
+            output_tokens=output,
+            cost=tier.price.cost(query.prompt_tokens, 0, output),
+            able=not barred and (why := tier.unable(inquiry.operation, query, output)) is None,
+            why_not=barred or why or "",
+            barred=bool(barred),
+        )
+
+    def _wanted(self, decision: Decision, exchange: Exchange, wish: Wish) -> int:
+        """The step to take, able or not: one that is not is passed over later, as the configuration says."""
+        candidates = decision.candidates
+        if wish.tier is not None:
+            decision.chosen = wish.tier
+            return next(number for number, each in enumerate(candidates) if each.tier == wish.tier)
+        quality = [each.quality for each in candidates]
+        deviation = [each.deviation for each in candidates]
+        costs = [
+            cost * self._shift(tier, exchange)
+            for tier, cost in zip(self.steps, shares([each.cost for each in candidates]), strict=True)
+        ]
+        closed = [self._quality.closed(each.tier, decision.region) for each in candidates[:-1]] + [False]
+        barred = [each.barred for each in candidates]
+        open_ = [not (shut or bar) for shut, bar in zip(closed, barred, strict=True)]
+        if not any(open_):  # what answers badly is better than nobody
+            open_ = [not bar for bar in barred]
+        if not any(open_):
+            raise _nobody(candidates)
+        rate, caution = decision.rate, self._config.caution
+        wanted = choose(quality, deviation, costs, rate, caution=caution, open_=open_)
+        free = choose(quality, deviation, costs, rate, caution=caution)
+        if free != wanted:
+            decision.forced = record.PROMOTED if closed[free] else record.COST_CAP
+        decision.chosen = candidates[wanted].tier
+        return wanted
+
+    def _way(self, decision: Decision, wanted: int, wish: Wish) -> list[Tier]:
+        """Whom to ask, in which order. One that was named is not passed over."""
+        order = [wanted] if wish.tier is not None else self._order(wanted)
+        way = []
+        for number in order:
+            tier, candidate = self.steps[number], decision.candidates[number]
+            why = candidate.why_not or ("it is down" if tier.down() else "")
+            if not why:
+                way.append(tier)
+            else:
+                decision.passed_over.append(PassedOver(tier=tier.name, why=why))
+        if not way:
+            raise _nobody([decision.candidates[number] for number in order])
+        # Tiers below the chosen one are a last resort: only those that were passed on the way are told of.
+        first = order.index(self.steps.index(way[0]))
+        names = {self.steps[number].name for number in order[:first]}
+        decision.passed_over = [passed for passed in decision.passed_over if passed.tier in names]
+        return way
+
+    def _order(self, wanted: int) -> list[int]:
+        """The one that is wanted, then as the configuration says, and the other way before nobody at all."""
+        up, down = list(range(wanted + 1, len(self.steps))), list(range(wanted - 1, -1, -1))
+        ways = {"up": [*up, *down], "down": [*down, *up], "no": []}
+        return [wanted, *ways[self._config.pass_over]]
+
+    def _shift(self, tier: Tier, exchange: Exchange) -> float:
+        """How much dearer a tier counts since others wait for it."""
+        if not self._config.load_weight:
+            return 1.0
+        wait = tier.deployment.expected_wait(exchange.caller.tenant)
+        return 1.0 + self._config.load_weight * min(1.0, wait / self._wait)
+
+
+def _column(references: Sequence[str], tier: Tier) -> int:
+    if tier.reference not in references:
+        raise ConfigError(
+            f"tiers.{tier.name}.like is {tier.reference!r}, of which the predictor has no held-out answers; "
+            f"it must be one of {', '.join(references)}."
+        )
+    return references.index(tier.reference)
+
+
+def _nobody(candidates: Sequence[Candidate]) -> HTTPError:
+    reasons = "; ".join(f"{each.tier}: {each.why_not}" for each in candidates if each.why_not)
+    if not reasons:
+        return HTTPError(
+            503,
+            "No tier that could answer this is up now.",
+            code="no_tier_available",
+            type=UNAVAILABLE,
+            headers=retry(UNAVAILABLE_RETRY_SECONDS),
+        )
+    return HTTPError(400, f"No tier can answer this request. {reasons}.", code="no_tier_able", param="model")
