@@ -7,6 +7,7 @@ import functools
 import msgspec
 
 from penstock import __version__
+from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.call import Call
@@ -15,7 +16,7 @@ from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import CONTENT_TYPE
 from penstock.protocol import openapi
-from penstock.protocol.responses import ModelList, Status, Version
+from penstock.protocol.responses import Model, ModelList, Status, Version
 from penstock.protocol.tokens import (
     DetokenizeResponse,
     TokenizeResponse,
@@ -25,14 +26,26 @@ from penstock.protocol.tokens import (
 
 
 async def list_models(gateway: Gateway, call: Call, caller: Caller) -> None:
-    found = [model for deployment in gateway.models(caller) for model in deployment.describe()]
-    await call.answer_json(ModelList(data=found))
+    await call.answer_json(ModelList(data=_models(gateway, caller)))
 
 
 async def retrieve_model(gateway: Gateway, call: Call, caller: Caller) -> None:
     name = call.scope["path_params"]["model"]
-    [model] = [model for model in gateway.named(name, caller).describe() if model.id == name]
+    gateway.find(name, caller)
+    [model] = [model for model in _models(gateway, caller) if model.id == name]
     await call.answer_json(model)
+
+
+def _models(gateway: Gateway, caller: Caller) -> list[Model]:
+    """What the caller may ask for by name, the choice among them included."""
+    found = [model for deployment in gateway.models(caller) for model in deployment.describe()]
+    choice = gateway.routable(caller)
+    if choice:
+        contexts = [deployment.context for deployment in choice]
+        longest = None if None in contexts else max(context or 0 for context in contexts)
+        created = max(deployment.created for deployment in choice)
+        found.append(Model(id=AUTO, created=created, max_model_len=longest, root=AUTO, tasks=["generate"]))
+    return found
 
 
 async def tokenize(gateway: Gateway, call: Call, caller: Caller) -> None:

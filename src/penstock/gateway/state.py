@@ -31,6 +31,7 @@ from penstock.protocol.shapes import UsageCount
 logger = logging.getLogger("penstock.gateway")
 
 TICK_SECONDS: Final = 0.1
+INSIDE: Final = "penstock"  # the tenant of requests that the server makes of itself
 
 
 class Gateway:
@@ -66,6 +67,7 @@ class Gateway:
         self._allowed: dict[str, list[Deployment]] = {}  # by tenant
         self._tenants = {tenant.name: tenant for tenant in config.tenants}
         self._default = self._tenants.get(DEFAULT_TENANT) or TenantConfig(name=DEFAULT_TENANT)
+        self._tenants.setdefault(INSIDE, TenantConfig(name=INSIDE))  # no limits but those of who uses it
 
     # ------------------------------------------------------------ who may what
 
