@@ -30,9 +30,7 @@ class Dataset:
     ok: Floats  # [n, m] in [0, 1]: how good the answer was; nan where it was not measured
     cost: Floats  # [m] of an answer, in any unit
     keys: list[str]  # the same for the same question in any file
-    answers: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # whole answers by model, where the file has them
+    answers: dict[str, list[str]] = field(default_factory=dict)  # by model, where the file has them
     warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:

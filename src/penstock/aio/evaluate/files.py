@@ -84,7 +84,7 @@ def _of_lines(name: str, path: Path, text: str) -> Raw:
             said = str(error).rstrip(".")
             raise ConfigError(
                 f"{path}, line {number}: {said}; a line is "
-                '{"query": "...", "outcomes": {"small": 0.0, "expert": 1.0}, "cost": {"small": 1, "expert": 20}}.'
+                '{"query": "...", "outcomes": {"small": 0, "expert": 1}, "cost": {"small": 1, "expert": 20}}.'
             ) from None
     models = list(dict.fromkeys(model for line in lines for model in line.outcomes))
     outcomes = {model: [_number(path, line.outcomes.get(model)) for line in lines] for model in models}
