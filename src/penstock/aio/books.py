@@ -160,9 +160,9 @@ def merge(into: Tallies, more: Mapping[Account, RouteTally]) -> None:
 
 
 def _able_from(candidates: list[Candidate], index: int, otherwise: Candidate) -> Candidate:
-    """The candidate, or who would stand in: the next one up that is able, else the next one down."""
+    """The candidate, or who would stand in: the next one up that may answer, else the next one down."""
     upwards: Iterable[Candidate] = (*candidates[index:], *reversed(candidates[:index]))
-    return next((candidate for candidate in upwards if candidate.able), otherwise)
+    return next((candidate for candidate in upwards if candidate.able and not candidate.barred), otherwise)
 
 
 def _millionths(quality: float) -> int:
