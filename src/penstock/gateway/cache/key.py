@@ -76,11 +76,13 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request as the cache sees it. `exact`: None if two answers to it need not be the same."""
+    """One request as the cache sees it."""
 
     asker: Asker
     operation: str
-    exact: bytes | None
+    key: bytes
+    deterministic: bool  # two answers to it are the same
+    parts: int  # choices, vectors or the like that an answer has; 0: not known
     partition: bytes | None = None  # all but `text`; None: only the very same request is the same
     text: str = ""  # what the user says last
 
@@ -97,14 +99,20 @@ def question_of(
     form = (b"stream" if stream else b"whole", _utf8(name)) if operation in FORM_BOUND else ()
     try:
         around = (*_of(asker), operation.encode(), *form, _canonical(parameters))
-        exact = _digest(b"exact", *around, _canonical(said)) if deterministic(operation, body) else None
+        key = _digest(b"exact", *around, _canonical(said))
         apart = _apart(operation, said, parameters)
-        if apart is None:
-            return Question(asker, operation, exact) if exact is not None else None
-        rest, text = apart
-        return Question(asker, operation, exact, _digest(b"partition", *around, _canonical(rest)), text)
+        partition = None if apart is None else _digest(b"partition", *around, _canonical(apart[0]))
     except (UnicodeEncodeError, RecursionError, TypeError, OverflowError):
         return None  # JSON that cannot be written again
+    return Question(
+        asker,
+        operation,
+        key,
+        deterministic(operation, body),
+        _parts(operation, body),
+        partition,
+        "" if apart is None else apart[1],
+    )
 
 
 def deterministic(operation: str, body: Mapping[str, Any]) -> bool:
@@ -167,6 +175,23 @@ def _plain(field: str, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 0.0 is 0
     return [value] if field == "stop" and isinstance(value, str) else value
+
+
+def _parts(operation: str, body: Mapping[str, Any]) -> int:
+    if operation == "createEmbedding":
+        return _prompts(body.get("input"))
+    if operation not in ("createChatCompletion", "createCompletion"):
+        return 0
+    n = body.get("n")
+    choices = n if isinstance(n, int) else 1
+    return choices * _prompts(body.get("prompt")) if operation == "createCompletion" else choices
+
+
+def _prompts(given: Any) -> int:
+    """Texts or lists of ids; a list of nothing but ids is one."""
+    if not isinstance(given, list):
+        return int(given is not None)
+    return 1 if all(isinstance(item, int) for item in given) else len(given)
 
 
 def _stateful(operation: str, body: Mapping[str, Any]) -> bool:

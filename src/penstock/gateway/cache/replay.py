@@ -83,7 +83,8 @@ def _chat_parts(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
     def part(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
 
-    yield part({"role": message.get("role", "assistant"), "content": ""})
+    opening = None if message.get("content") is None else ""
+    yield part({"role": message.get("role", "assistant"), "content": opening})
     for name in _MESSAGE_FIELDS:
         text = message.get(name)
         if text and name == "content" and logprobs:  # they belong together, token by token
@@ -125,7 +126,7 @@ class Renewed:
 
     def __init__(self, operation: str, delivery: Delivery) -> None:
         self._named = not operation.endswith("Completion")
-        self._delivery = delivery
+        self.delivery = delivery
         self._pending = b""
         self._old = b""  # an id that is replaced wherever it stands
         self._new = b""
@@ -144,8 +145,8 @@ class Renewed:
         if self._named:
             return b""
         ending = b""
-        if self._delivery.include_usage:
-            usage = {**usage, **self._delivery.charges}
+        if self.delivery.include_usage:
+            usage = {**usage, **self.delivery.charges}
             ending = sse.event({**self._last, "choices": [], "usage": usage})
         return ending + sse.DONE
 
@@ -160,15 +161,15 @@ class Renewed:
             chunk.pop("usage", None)
             self._rename(chunk)
             self._last = {name: value for name, value in chunk.items() if name != "choices"}
-            if self._delivery.include_usage:
+            if self.delivery.include_usage:
                 chunk["usage"] = None
             out += sse.event(chunk)
         return out
 
     def _rename(self, chunk: dict[str, Any]) -> None:
         head, mark, _ = str(chunk.get("id", "")).partition("-")
-        chunk["id"] = head + mark + self._delivery.id
-        chunk["created"], chunk["model"] = self._delivery.created, self._delivery.model
+        chunk["id"] = head + mark + self.delivery.id
+        chunk["created"], chunk["model"] = self.delivery.created, self.delivery.model
 
     def _event(self, event: bytes) -> bytes:
         if not self._old:
@@ -186,7 +187,7 @@ class Renewed:
             id = inner.get("id") if isinstance(inner, dict) else None
             if isinstance(id, str) and "_" in id:
                 self._old = msgspec.json.encode(id)
-                self._new = msgspec.json.encode(id.partition("_")[0] + "_" + self._delivery.id)
+                self._new = msgspec.json.encode(id.partition("_")[0] + "_" + self.delivery.id)
 
     def _charged(self, event: bytes) -> bytes:
         for payload in payloads(event):
@@ -195,6 +196,6 @@ class Renewed:
             if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
                 for name in ("cost", "latency_ms"):
                     holder["usage"].pop(name, None)
-                holder["usage"].update(self._delivery.charges)
+                holder["usage"].update(self.delivery.charges)
                 event = event.replace(payload, msgspec.json.encode(told))
         return event

@@ -1,0 +1,47 @@
+"""From the configuration to a cache that works."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from penstock.config import CacheConfig
+from penstock.errors import ConfigError
+from penstock.gateway.cache.cache import ResponseCache, Semantic
+from penstock.gateway.cache.memory import MemoryStore
+from penstock.gateway.cache.redis import SCHEMES, RedisStore
+from penstock.gateway.cache.sqlite import SqliteStore
+from penstock.gateway.cache.store import Shelf, Store
+
+
+def open_cache(
+    config: CacheConfig,
+    folder: Path | None,
+    *,
+    share: int = 1,
+    semantic: Semantic | None = None,
+    secret: bytes = b"",
+) -> ResponseCache | None:
+    """None: it is off. `folder`: of the state; `share`: this is one of so many processes. Raises ConfigError
+    or StoreError."""
+    if not config.enabled:
+        return None
+    shelf = Shelf(open_store(config, folder, share), wall=time.time, clock=time.monotonic, secret=secret)
+    return ResponseCache(shelf, ttl=config.ttl, semantic=semantic)
+
+
+def open_store(config: CacheConfig, folder: Path | None, share: int = 1) -> Store:
+    if config.store == "memory":
+        return MemoryStore(max(1, config.max_entries // share), max(1, config.max_bytes // share))
+    if config.store == "sqlite":
+        if folder is None:
+            raise ConfigError(
+                "cache.store is sqlite, and there is no state folder; name one with --state-dir."
+            )
+        return SqliteStore(folder, config.max_entries, config.max_bytes)
+    if config.store.startswith(SCHEMES):
+        return RedisStore(config.store)
+    raise ConfigError(
+        f"cache.store must be memory, sqlite or an address that begins with {' or '.join(SCHEMES)}, "
+        f"got {config.store!r}."
+    )
