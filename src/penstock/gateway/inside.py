@@ -44,7 +44,7 @@ async def ask_inside(
     service_class: str = "batch",
     seconds: float = 600.0,
 ) -> InsideAnswer:
-    """Have a tier answer, unstreamed, within so many seconds. What goes wrong is a status, not an exception."""
+    """Have a tier answer, unstreamed, within so many seconds. What goes wrong is a status, no exception."""
     headers = {
         "content-type": "application/json",
         CLASS_HEADER: service_class,
