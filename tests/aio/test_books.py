@@ -183,3 +183,19 @@ def test_hard_questions_do_not_make_a_tier_wordy_but_pairs_do() -> None:
         lengths.pair("simple", 20, 60)
     assert 0.35 < lengths.ratio("simple") < 0.42
     assert lengths.expected("simple", "facts") < lengths.expected("expert", "facts")
+
+
+def test_lengths_are_remembered_from_the_books() -> None:
+    day = {
+        ("acme", DAY, "simple"): RouteTally(
+            requests=5000, output_tokens=100_000, paired_tokens=20_000, paired_expert_tokens=60_000
+        ),
+        ("acme", DAY, "expert"): RouteTally(requests=5000, output_tokens=300_000),
+    }
+    lengths = OutputLengths.of(day)
+    assert 0.35 < lengths.ratio("simple") < 0.42
+    assert 50 < lengths.expected("expert", "maths") < 65
+    assert lengths.expected("simple", "maths") < 30
+    for _ in range(2000):
+        lengths.add("expert", "maths", 500)
+    assert lengths.expected("expert", "maths") > 400  # what was long ago fades

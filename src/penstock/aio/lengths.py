@@ -7,8 +7,11 @@ answers of both to the same request (the monitor makes them); until there are pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from penstock.aio.books import Account, RouteTally
 
 PRIOR_TOKENS: Final = 256.0  # of an answer, before any was seen
 PRIOR_ANSWERS: Final = 20.0  # how many answers, or pairs of them, the prior is worth
@@ -22,12 +25,15 @@ class _Mean:
     count: float = 0.0
 
     def add(self, value: float) -> None:
-        if self.count >= MEMORY:
-            keep = (MEMORY - 1) / self.count
-            self.total *= keep
-            self.count *= keep
+        self.fade(MEMORY - 1)
         self.total += value
         self.count += 1
+
+    def fade(self, most: float) -> None:
+        """Count for no more than so many."""
+        if self.count > most:
+            self.total *= most / self.count
+            self.count = most
 
     def shrunk(self, prior: float) -> float:
         return (self.total + prior * PRIOR_ANSWERS) / (self.count + PRIOR_ANSWERS)
@@ -40,6 +46,18 @@ class OutputLengths:
         self._all = _Mean()
         self._regions: dict[str, _Mean] = {}
         self._pairs: dict[str, tuple[float, float]] = {}  # tier: its own tokens, the expert's
+
+    @classmethod
+    def of(cls, tallies: Mapping[Account, RouteTally]) -> OutputLengths:
+        """What the books still know of earlier days: a mean over all regions, and the pairs."""
+        lengths = cls()
+        for (_, _, tier), tally in tallies.items():
+            lengths.pair(tier, tally.paired_tokens, tally.paired_expert_tokens)
+        for (_, _, tier), tally in tallies.items():
+            lengths._all.total += tally.output_tokens / lengths.ratio(tier)
+            lengths._all.count += tally.requests
+        lengths._all.fade(MEMORY)
+        return lengths
 
     def add(self, tier: str, region: str, tokens: int) -> None:
         """An answer that came to its end."""
