@@ -124,6 +124,13 @@ def test_a_reference_that_was_not_weighed_then_needs_the_text() -> None:
     assert again.after.cost == 5
 
 
+def test_a_log_of_models_that_the_predictor_has_not_seen_is_left_out() -> None:
+    strange = replace(LOG[0].candidates[1], reference="unheard-of")
+    why = Replay(PLAIN).add(replace(LOG[0], candidates=[LOG[0].candidates[0], strange]))
+    assert why is not None
+    assert "'unheard-of'" in why
+
+
 def test_a_cap_then_is_not_one_now_and_the_other_way_round() -> None:
     barred = replace(LOG[2].candidates[2], able=False, barred=True)
     decision = replace(LOG[2], candidates=[*LOG[2].candidates[:2], barred], answered="medium", cost=100_000)

@@ -102,6 +102,11 @@ class Replay:
         )
         if not steps:
             return self._no_tier()
+        strange = [
+            step.reference for step in steps if step.reference not in self._predictor.sample.references
+        ]
+        if strange:
+            return f"its ladder has a tier like {strange[0]!r}, which the predictor does not know"
         rated = self._rated(decision, steps)
         if isinstance(rated, str):
             return rated
