@@ -124,7 +124,10 @@ class ResponseCache:
         return Lead(question, found.generations, flight, Recorder(flight))
 
     def finish(self, lead: Lead, exchange: Exchange) -> None:
-        """Its answer has been written to the end. To be called once, unless `lose` is."""
+        """Nobody is asked any more. To be called once, unless `lose` is."""
+        if not lead.recorder.complete:  # it was taken back, and somebody else answers
+            self.lose(lead)
+            return
         entry, question = None, lead.question
         # Who answered must be who would have: a request that was passed on is somebody else's.
         if exchange.tier == question.asker.tier and exchange.operation.asks == question.operation:

@@ -68,7 +68,8 @@ class Asker:
     """The part of a key that no body can say: who asks, and who would answer."""
 
     tenant: str
-    tier: str  # the configured model or tier
+    tier: str  # of the ladder, or the model itself
+    model: str = ""  # the configured model behind it
     salt: str = ""  # the caller's
     part: str = ""  # `cache_salt`: what a client keeps its own apart with
     revision: bytes = b""  # of what its configuration adds to every request
@@ -130,7 +131,7 @@ def scope_name(tenant: str | None, model: str | None) -> bytes:
 
 
 def _of(asker: Asker) -> tuple[bytes, ...]:
-    texts = (asker.tenant, asker.salt, asker.part, asker.tier)
+    texts = (asker.tenant, asker.salt, asker.part, asker.tier, asker.model)
     return (*map(_utf8, texts), asker.revision)
 
 

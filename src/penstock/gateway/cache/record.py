@@ -28,7 +28,7 @@ class Recorder:
         self._parts: list[bytes] = []
         self._size = 0
         self._streams = False
-        self._complete = False
+        self.complete = False  # an answer was written to its end
         self._again = False  # a second answer was begun: what was recorded is not what the client got
         self._usage: UsageCount | None = None  # of a whole answer
 
@@ -36,7 +36,7 @@ class Recorder:
         self._begin()
         self._add(body)
         self._usage = usage
-        self._complete = status == 200
+        self.complete = status == 200
 
     def began(self) -> None:
         self._begin()
@@ -49,7 +49,7 @@ class Recorder:
 
     def ended(self, data: bytes) -> None:
         self.part(data)
-        self._complete = True
+        self.complete = True
 
     def keeps(self) -> bool:
         return self._flight is not None and self._flight.followers > 0
@@ -67,7 +67,7 @@ class Recorder:
 
     def entry(self, question: Question, usage: UsageCount, model: str, now: float) -> Entry | None:
         """What can be kept of it. `usage`: as delivered; `model`: as the server calls it."""
-        if not self._complete or self._again or self._size > _MAX_STREAM:
+        if not self.complete or self._again or self._size > _MAX_STREAM:
             return None
         data, operation = b"".join(self._parts), question.operation
         if not self._streams:

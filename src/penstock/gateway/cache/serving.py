@@ -26,7 +26,6 @@ from penstock.gateway.cache.flight import Flight, FlightLostError
 from penstock.gateway.cache.key import Asker, Question, question_of
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange, Header, decimal
-from penstock.gateway.messages import speak
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 
 _CONTROL: Final = b"cache-control"
@@ -48,18 +47,20 @@ async def answered(
     deployment: Deployment,
     go: Go,
     admit: Callable[[], None],
-    revision: bytes = b"",
+    *,
+    tier: str = "",
+    max_tokens: int | None = None,
 ) -> Outcome:
-    """Have `deployment` answer, or the cache in its place.
+    """Have `deployment` answer, as this tier if it is one, or the cache in its place.
 
-    `go` asks the deployment. `admit` opens the tenant's account for a request that takes nothing; it may
-    refuse, and is called at most once, and never before `go`. `revision`: what else changes answers.
+    The exchange must have been put in the way in which it is asked. `go` asks; what it raises is raised.
+    `admit` opens the tenant's account, without tokens and without a price, for an answer that nobody
+    computes; it may refuse, and is called at most once, and never if `go` is. `max_tokens`: a cap.
     """
     if cache is None:
         await go()
         return "bypass"
-    speak(exchange, deployment.backends())
-    question = _question(exchange, tenant, deployment, revision) if tenant.cache else None
+    question = _question(exchange, tenant, deployment, tier, max_tokens) if tenant.cache else None
     wishes = Wishes.of(exchange.call.headers.get(_CONTROL, b""))
     found = await cache.lookup(exchange, question, wishes)
     match found:
@@ -181,7 +182,7 @@ def _delivery(exchange: Exchange) -> replay.Delivery:
 
 
 def _question(
-    exchange: Exchange, tenant: TenantConfig, deployment: Deployment, revision: bytes
+    exchange: Exchange, tenant: TenantConfig, deployment: Deployment, tier: str, max_tokens: int | None
 ) -> Question | None:
     inquiry, caller = exchange.inquiry, exchange.caller
     try:
@@ -190,23 +191,24 @@ def _question(
         return None
     asker = Asker(
         tenant=caller.tenant,
-        tier=deployment.name,
+        tier=tier or deployment.name,
+        model=deployment.name,
         salt=caller.salt,
         part=inquiry.cache_salt,
-        revision=revision + _revision(deployment, tenant),
+        revision=_revision(deployment, tenant, max_tokens),
     )
     operation = exchange.operation.asks
     return question_of(asker, operation, body, stream=inquiry.stream, name=exchange.model)
 
 
-def _revision(deployment: Deployment, tenant: TenantConfig) -> bytes:
+def _revision(deployment: Deployment, tenant: TenantConfig, max_tokens: int | None) -> bytes:
     """What the configuration has to do with an answer: one that changes makes other answers."""
     config, served = deployment.config, deployment.served
     return msgspec.json.encode(
         [
             None if served is None else served.fingerprint,
             sorted({f"{backend.kind} {backend.model or ''}" for backend in config.backends}),
-            [config.max_tokens, config.prompt_budget, config.context],
+            [max_tokens, config.max_tokens, config.prompt_budget, config.context],
             [tenant.max_tokens, tenant.prompt_budget, tenant.trim_history],
         ]
     )

@@ -176,9 +176,5 @@ class Shelf:
 
 
 def _scopes(asker: Asker) -> tuple[bytes, ...]:
-    return (
-        scope_name(None, None),
-        scope_name(asker.tenant, None),
-        scope_name(None, asker.tier),
-        scope_name(asker.tenant, asker.tier),
-    )
+    names = (None, asker.tier, asker.model)
+    return tuple(scope_name(tenant, name) for tenant in (None, asker.tenant) for name in names)
