@@ -18,6 +18,7 @@ from penstock.errors import EngineUnavailableError, InvalidRequestError
 from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.accounts.keys import DEFAULT_TENANT
+from penstock.gateway.cache.cache import ResponseCache
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
@@ -44,9 +45,11 @@ class Gateway:
         metrics: Metrics,
         registry: SharedRegistry,
         orchestrator: Orchestrator | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         self.keys = keys
         self.orchestrator = orchestrator  # of `model: auto`
+        self.cache = cache  # of answers
         self.registry = registry
         self.accounts = accounts
         self.metrics = metrics

@@ -15,9 +15,9 @@ from penstock.aio.decision import Candidate, Decision, PassedOver
 from penstock.aio.lengths import OutputLengths
 from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query, query_of
+from penstock.aio.steps import TOO_DEAR, held_out
 from penstock.config import GatewayConfig, TenantConfig
-from penstock.config.tiers import USUAL_OUTPUT, USUAL_PROMPT
-from penstock.errors import ConfigError, InvalidRequestError
+from penstock.errors import InvalidRequestError
 from penstock.gateway.apart import Readers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange
@@ -29,7 +29,6 @@ from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTT
 _anything: Final = msgspec.json.Decoder()
 # Fewest bytes that a token of a prompt has, whatever its tokenizer: what a cost cap reckons with.
 LEAST_BYTES: Final = 2
-TOO_DEAR: Final = "it costs more than the request may"
 
 
 class Quality(Protocol):
@@ -55,6 +54,7 @@ class Route:
     query: Query
     rating: Rating
     caps: dict[str, int]  # by tier: the most tokens of an answer that the wish can pay
+    cached: bool = False  # nobody had to be asked
 
     def passed_over(self, tier: str, error: Exception) -> None:
         """One that should have answered could not."""
@@ -84,15 +84,8 @@ class Router:
         """The thresholds of a predictor, from the queries that it did not learn from."""
         found = self._ladders.get(predictor.version)
         if found is None:
-            sample = predictor.sample
-            columns = [_column(sample.references, tier) for tier in self.steps]
-            found = Ladder(
-                sample.quality[:, columns],
-                sample.ok[:, columns],
-                [tier.price.cost(USUAL_PROMPT, 0, USUAL_OUTPUT) for tier in self.steps],
-                deviation=None if sample.deviation is None else sample.deviation[:, columns],
-                caution=self._config.caution,
-            )
+            steps = [tier.step for tier in self.steps]
+            found = held_out(steps, predictor).ladder(self._config.caution)
             latest = dict(list(self._ladders.items())[-3:])  # a champion, a challenger, and who was before
             self._ladders = {**latest, predictor.version: found}
         return found
@@ -168,7 +161,7 @@ class Router:
             reference=tier.reference,
             quality=self._quality.blended(tier.name, rating.region, rating.quality[number]),
             deviation=rating.deviation[number],
-            price=tier.recorded,
+            price=tier.step.price,
             output_tokens=output,
             cost=tier.price.cost(query.prompt_tokens, 0, output),
             able=not barred and (why := tier.unable(inquiry.operation, query, output)) is None,
@@ -234,15 +227,6 @@ class Router:
             return 1.0
         wait = tier.deployment.expected_wait(exchange.caller.tenant)
         return 1.0 + self._config.load_weight * min(1.0, wait / self._wait)
-
-
-def _column(references: Sequence[str], tier: Tier) -> int:
-    if tier.reference not in references:
-        raise ConfigError(
-            f"tiers.{tier.name}.like is {tier.reference!r}, of which the predictor has no held-out answers; "
-            f"it must be one of {', '.join(references)}."
-        )
-    return references.index(tier.reference)
 
 
 def _nobody(candidates: Sequence[Candidate]) -> HTTPError:

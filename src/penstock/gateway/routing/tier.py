@@ -11,6 +11,7 @@ import msgspec
 from penstock.aio import decision as record
 from penstock.aio.language import language
 from penstock.aio.query import Query
+from penstock.aio.steps import Step, reference_at
 from penstock.config import GatewayConfig, TierConfig
 from penstock.config.tiers import price_of
 from penstock.gateway.accounts import Price
@@ -28,7 +29,8 @@ class Tier:
         self.reference = reference  # the measured model that it is like
         self.deployment = deployment
         self.price = price
-        self.recorded = record.Price(price.input, price.cached_input, price.output, price.request)
+        paid = record.Price(price.input, price.cached_input, price.output, price.request)
+        self.step = Step(config.name, reference, paid)  # as the choice sees it
 
     @property
     def context(self) -> int | None:
@@ -94,12 +96,11 @@ def ladder_of(
     config: GatewayConfig, deployments: Mapping[str, Deployment], references: Sequence[str]
 ) -> list[Tier]:
     """The configured tiers. Those that do not say whom they are like are spread over the measured ladder."""
-    last = max(1, len(config.tiers) - 1)
     names = {name: deployment for deployment in deployments.values() for name in deployment.names}
     return [
         Tier(
             tier,
-            tier.like or references[round(number * (len(references) - 1) / last)],
+            tier.like or reference_at(number, len(config.tiers), references),
             names[tier.model or ""],
             Price.of(price_of(tier, config)),
         )

@@ -1,0 +1,211 @@
+"""Having one model answer: a place at one of its replicas, and tries until one of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.config import TenantConfig
+from penstock.errors import InvalidRequestError
+from penstock.gateway.accounts import Price
+from penstock.gateway.backends import Backend, BackendError, NotOfferedError
+from penstock.gateway.call import ClientGoneError
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.dispatch import Member, ReplicaLostError, Waiting
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.messages import speak
+from penstock.gateway.queue import ServiceClass, Ticket
+from penstock.gateway.resilience import pause
+from penstock.gateway.routing.tier import Tier
+from penstock.gateway.state import Gateway
+from penstock.protocol.errors import HTTPError
+
+# A request that two replicas have not survived is not given to a third.
+MAX_DEATHS: Final = 2
+# What a model finds out when it reads a request: another tier may be able to take it.
+_UNABLE: Final = frozenset({"context_length_exceeded", "prompt_budget_exceeded", "unsupported_task"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A model that may answer, and as which tier of the ladder if the request was routed."""
+
+    deployment: Deployment
+    tier: Tier | None = None
+    max_tokens: int | None = None  # of one answer, as the tier has it or the request's wish can pay
+
+    @property
+    def name(self) -> str:
+        return self.deployment.name if self.tier is None else self.tier.name
+
+    @property
+    def price(self) -> Price | None:
+        return self.deployment.price if self.tier is None else self.tier.price
+
+    def put(self, exchange: Exchange) -> None:
+        """Put the request as this one is asked it."""
+        if self.tier is not None:
+            exchange.ask_as(self.tier.shaped(exchange.sent))
+        speak(exchange, self.deployment.backends())
+
+    def passes(self, error: HTTPError | InvalidRequestError) -> bool:
+        """Whether what is wrong with the request may be right for another tier."""
+        return self.tier is not None and error.code in _UNABLE
+
+
+# Holds on the tenant's account what this one may take: tokens of the prompt, and of all answers together.
+Reserve = Callable[[Answering, int, int], None]
+
+
+async def have_answered(
+    gateway: Gateway,
+    exchange: Exchange,
+    tenant: TenantConfig,
+    service_class: ServiceClass,
+    answering: Answering,
+    reserve: Reserve,
+) -> None:
+    """Have one model answer. Where it turns out that nobody there offers what was asked, ask once more:
+    perhaps it can be asked for the same in another way."""
+    try:
+        await _answered(gateway, exchange, tenant, service_class, answering, reserve)
+    except NotOfferedError:
+        asks = exchange.operation.asks
+        if exchange.started or any(asks in backend.operations for backend in answering.deployment.backends()):
+            raise
+        await _answered(gateway, exchange, tenant, service_class, answering, reserve)
+
+
+async def _answered(
+    gateway: Gateway,
+    exchange: Exchange,
+    tenant: TenantConfig,
+    service_class: ServiceClass,
+    answering: Answering,
+    reserve: Reserve,
+) -> None:
+    """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
+    deployment = answering.deployment
+    answering.put(exchange)
+    deployment.check_able(exchange)
+    vision = deployment.needs_vision(exchange)
+    size = await deployment.prepare(exchange, tenant, vision=vision, max_tokens=answering.max_tokens)
+    reserve(answering, size.prompt, size.output)
+    asks = exchange.operation.asks
+
+    def fits(backend: Backend) -> bool:
+        return asks in backend.operations and (backend.vision or not vision)
+
+    exchange.delivered.prompt = size.prompt
+    query = deployment.query(exchange, size)
+    deployment.retries.earn()
+    tries = _Tries(gateway, exchange, deployment)
+    while True:
+        ticket = Ticket(
+            id=gateway.next_ticket(),
+            tenant=exchange.caller.tenant,
+            service_class=service_class,
+            weight=tenant.weight,
+            tokens=size.prompt + size.output,
+            arrived=exchange.arrived,
+            # Without a wish of the client's, each model that is tried has its own time.
+            deadline=exchange.deadline or time.monotonic() + deployment.longest_wait,
+        )
+        waiting = Waiting(exchange, ticket, query, size.choices, fits)
+        member = await deployment.dispatcher.place(waiting)
+        gateway.metrics.families.queued.labels(deployment.name).observe(time.monotonic() - exchange.arrived)
+        try:
+            await tries.run(waiting, member)
+            return
+        except BackendError as error:
+            if not tries.may_go_on(error):
+                raise
+            # Nobody else is there, but one who will be: the request waits for it as it did at first. So does
+            # what was taken back from a lost replica: moving it adds no load, whatever is left for retries.
+            if not isinstance(error, ReplicaLostError) and not deployment.dispatcher.returns(waiting):
+                raise
+        finally:
+            served = exchange.spent()
+            deployment.dispatcher.finished(waiting, served.prompt + served.completion)
+
+
+class _Tries:
+    """One request's tries at the replicas of one model, within what is allowed of them."""
+
+    def __init__(self, gateway: Gateway, exchange: Exchange, deployment: Deployment) -> None:
+        self._gateway = gateway
+        self._exchange = exchange
+        self._deployment = deployment
+        self._rules = gateway.config.retry
+        self._count = 0
+
+    async def run(self, waiting: Waiting, member: Member) -> None:
+        """Try replicas that were not tried, until one answers. Raises what the last of them raised."""
+        tried: list[str] = []
+        dispatcher = self._deployment.dispatcher
+        while True:
+            tried.append(member.backend.name)
+            self._count += 1
+            try:
+                await _attempt(self._exchange, self._deployment, waiting, member)
+                return
+            except BackendError as error:
+                self._gateway.log_failure(self._exchange, member.backend.name, error)
+                self._exchange.deaths += error.died
+                if not self.may_go_on(error):
+                    raise
+                rules = self._rules
+                await asyncio.sleep(pause(self._count, rules.backoff, rules.max_backoff, random.random()))
+                again = dispatcher.again(waiting, tried)
+                if again is None or not self._deployment.retries.spend():
+                    if again is not None:
+                        dispatcher.leave(again, waiting)
+                    raise
+                self._gateway.metrics.families.retries.labels(self._deployment.name).inc()
+                member = again
+
+    def may_go_on(self, error: BackendError) -> bool:
+        """Whether anybody should be asked again after `error`."""
+        return (
+            not self._exchange.started
+            and self._count < self._rules.attempts
+            and self._exchange.deaths < MAX_DEATHS
+        )
+
+
+async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting, member: Member) -> None:
+    """One replica's try. Its failures, and only its own, count for its health."""
+    backend = member.backend
+    exchange.upstream_model = backend.upstream_model
+    try:
+        await backend.answer(exchange)
+        now = time.monotonic()
+        backend.health.answered(True, now)
+        member.blame.answered(exchange.caller.tenant, now)
+    except BackendError as error:
+        now = time.monotonic()
+        if error.at_fault and member.blame.counts(exchange.caller.tenant, now):
+            backend.health.answered(error.status == 429, now)  # one that is busy is not broken
+        raise
+    except asyncio.CancelledError:
+        lost = exchange.aborted
+        if not isinstance(lost, BackendError):
+            raise
+        exchange.aborted = None
+        uncancel()
+        if exchange.left:
+            raise ClientGoneError from None
+        raise lost from None
+    finally:
+        deployment.dispatcher.leave(member, waiting)
+
+
+def uncancel() -> None:
+    """What was cancelled on purpose goes on as an error."""
+    task = asyncio.current_task()
+    assert task is not None, "an exchange is answered by a task"
+    task.uncancel()
