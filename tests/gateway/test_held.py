@@ -133,10 +133,13 @@ async def test_an_answer_that_passes_is_the_one_that_would_have_been_sent() -> N
     expected = await straight(GOOD)
     async with speaking(GOOD) as (_, backend):
         looked = await look(asked(got := Got()), backend)
-    assert looked.look is not None and looked.look.accept and not looked.escalate
+    assert looked.look is not None
+    assert looked.look.accept
+    assert not looked.escalate
     assert untimed(got) == untimed(expected)
     assert got.headers.keys() == expected.headers.keys()
-    assert got.exchange is not None and got.exchange.done
+    assert got.exchange is not None
+    assert got.exchange.done
     assert got.exchange.billed().completion == expected.delivered.completion
     assert (looked.spent, looked.cost) == (UsageCount(), None)
 
@@ -145,9 +148,14 @@ async def test_a_refusal_is_taken_back_unbilled_and_the_next_tier_answers() -> N
     async with speaking(REFUSAL) as (_, small), speaking(GOOD) as (_, large):
         exchange = asked(got := Got())
         looked = await look(exchange, small)
-        assert looked.escalate and looked.look is not None and "refusal" in looked.look.reasons
+        assert looked.escalate
+        assert looked.look is not None
+        assert "refusal" in looked.look.reasons
         assert (got.status, got.body) == (0, b"")
-        assert not exchange.started and not exchange.begun and not exchange.done and not exchange.first_byte
+        assert not exchange.started
+        assert not exchange.begun
+        assert not exchange.done
+        assert not exchange.first_byte
         assert exchange.billed() == UsageCount()
         words = len(REFUSAL.split())
         assert (looked.spent.prompt, looked.spent.completion) == (7, words)
@@ -178,8 +186,11 @@ async def test_a_failed_attempt_leaves_the_exchange_as_it_was() -> None:
         call = exchange.call
         with pytest.raises(BackendError):
             await look(exchange, broken)
-    assert exchange.call is call and exchange.watch is None
-    assert got.status == 0 and not exchange.begun and exchange.billed() == UsageCount()
+    assert exchange.call is call
+    assert exchange.watch is None
+    assert got.status == 0
+    assert not exchange.begun
+    assert exchange.billed() == UsageCount()
 
 
 @pytest.mark.parametrize(
@@ -188,8 +199,10 @@ async def test_a_failed_attempt_leaves_the_exchange_as_it_was() -> None:
 async def test_what_cannot_be_looked_at_goes_out_as_it_comes(fields: dict[str, Any]) -> None:
     async with speaking(REFUSAL) as (_, backend):
         looked = await look(asked(got := Got(), **fields), backend, CascadeConfig(hold_tokens=0))
-    assert looked.look is None and got.status == 200
-    assert got.exchange is not None and got.exchange.billed().completion >= len(REFUSAL.split())
+    assert looked.look is None
+    assert got.status == 200
+    assert got.exchange is not None
+    assert got.exchange.billed().completion >= len(REFUSAL.split())
 
 
 async def test_a_client_that_leaves_during_the_look_ends_it_and_is_not_billed() -> None:
@@ -214,7 +227,8 @@ async def test_a_client_that_leaves_during_the_look_ends_it_and_is_not_billed() 
         exchange.abort(ClientGoneError())
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert exchange.billed() == UsageCount() and not exchange.first_byte
+    assert exchange.billed() == UsageCount()
+    assert not exchange.first_byte
 
 
 async def test_an_answer_that_cannot_be_written_is_not_billed() -> None:
@@ -247,7 +261,8 @@ async def test_a_doubtful_answer_is_compared_with_further_samples(sample: str, a
         looked = await with_second_look(
             exchange, lambda: backend.answer(exchange), options, "How much is 2 + 2?", sample=again
         )
-    assert looked.look is not None and looked.look.accept == accepted
+    assert looked.look is not None
+    assert looked.look.accept == accepted
     assert len(asking) == 2
 
 
@@ -267,11 +282,14 @@ async def test_a_stream_begins_when_enough_of_it_has_passed_and_nothing_is_lost_
     expected = await straight(GOOD, stream=True)
     async with speaking(GOOD) as (_, backend):
         looked = await look(asked(got := Got(), stream=True), backend)
-    assert looked.look is not None and looked.look.accept
-    assert got.body == expected.body and got.ended
+    assert looked.look is not None
+    assert looked.look.accept
+    assert got.body == expected.body
+    assert got.ended
     assert got.writes[0].count(b'"content": ') == OPTIONS.hold_tokens + 1, "the role, and what was held"
     assert len(got.writes) > 2, "from then on it comes as it is made"
-    assert got.exchange is not None and got.exchange.done
+    assert got.exchange is not None
+    assert got.exchange.done
     assert got.exchange.billed().completion == len(GOOD.split())
 
 
@@ -279,7 +297,9 @@ async def test_a_stream_that_does_not_pass_is_stopped_at_its_server_before_the_c
     async with speaking(REFUSAL + " More." * 500) as (server, small), speaking(GOOD) as (_, large):
         exchange = asked(got := Got(), stream=True)
         looked = await look(exchange, small)
-        assert looked.escalate and got.status == 0 and looked.kept is None
+        assert looked.escalate
+        assert got.status == 0
+        assert looked.kept is None
         assert looked.spent.completion == OPTIONS.hold_tokens
         await asyncio.wait_for(server.left.wait(), 5)
         await large.answer(exchange)
@@ -291,12 +311,14 @@ async def test_a_stream_that_does_not_pass_is_stopped_at_its_server_before_the_c
 async def test_a_stream_that_ends_before_is_looked_at_whole(text: str, accepted: bool) -> None:
     async with speaking(text) as (_, backend):
         looked = await look(asked(got := Got(), stream=True), backend)
-    assert looked.look is not None and looked.look.accept == accepted
+    assert looked.look is not None
+    assert looked.look.accept == accepted
     assert got.ended == accepted
     if not accepted:
         assert looked.kept is not None
         await looked.kept.send()
-        assert got.events[-1] == "[DONE]" and got.ended
+        assert got.events[-1] == "[DONE]"
+        assert got.ended
 
 
 async def test_what_one_replica_had_begun_is_not_sent_when_another_takes_over() -> None:
@@ -326,11 +348,14 @@ async def test_a_client_of_messages_gets_one_beginning_after_an_escalation() -> 
         exchange = asked(got := Got(), "createMessage", stream=True, max_tokens=99)
         speak(exchange, [_Chatting()])
         looked = await look(exchange, small)
-        assert looked.escalate and got.status == 0
+        assert looked.escalate
+        assert got.status == 0
         await large.answer(exchange)
     names = [line for line in got.body.decode().split("\n") if line.startswith("event: ")]
-    assert names.count("event: message_start") == 1 and names[-1] == "event: message_stop"
-    assert "Paris" in got.body.decode() and "cannot" not in got.body.decode()
+    assert names.count("event: message_start") == 1
+    assert names[-1] == "event: message_stop"
+    assert "Paris" in got.body.decode()
+    assert "cannot" not in got.body.decode()
 
 
 class _Chatting:
@@ -367,13 +392,15 @@ async def test_whoever_taps_an_exchange_sees_only_what_was_sent(stream: bool) ->
         exchange = asked(got := Got(), stream=stream)
         exchange.tap = seen = Seen()
         assert (await look(exchange, small)).escalate
-        assert seen.parts == [] and exchange.tap is seen
+        assert seen.parts == []
+        assert exchange.tap is seen
         await look(exchange, large)
     shown = b"".join(seen.parts)
     if stream:
         assert shown == b"began" + got.body
     else:
-        assert b"Paris" in shown and b"latency_ms" not in shown
+        assert b"Paris" in shown
+        assert b"latency_ms" not in shown
         assert [use and use.latency_ms for use in seen.uses] == [None]
 
 
@@ -432,7 +459,8 @@ async def test_a_watch_hears_the_log_probabilities_that_a_client_could_have_aske
     silent = await generated(engine, watched, stream=stream)
     telling = await generated(engine, engine.answer, logprobs=True)
     expected = [each["logprob"] for each in telling.json()["choices"][0]["logprobs"]["content"]]
-    assert watch.logprobs == pytest.approx(expected) and len(expected) == 12
+    assert watch.logprobs == pytest.approx(expected)
+    assert len(expected) == 12
     assert unnamed(silent) == unnamed(plain), "the client sees no difference"
 
 
@@ -455,8 +483,11 @@ async def test_an_answer_that_its_own_model_finds_improbable_does_not_pass(engin
     wild = {"temperature": 2, "seed": 1}
     got = await generated(engine, run, **wild)
     [looked] = looks
-    assert looked.escalate and looked.look is not None
+    assert looked.escalate
+    assert looked.look is not None
     assert "the model was not sure" in looked.look.reasons
-    assert got.status == 0 and looked.spent.completion == 12
+    assert got.status == 0
+    assert looked.spent.completion == 12
     await generated(engine, run, stream=True, **wild)
-    assert looks[1].escalate and looks[1].spent.completion <= 12
+    assert looks[1].escalate
+    assert looks[1].spent.completion <= 12
