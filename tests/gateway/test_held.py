@@ -14,8 +14,8 @@ from penstock import hub
 from penstock.config import CascadeConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
+from penstock.engine.request import EngineStats, TokenEvent
 from penstock.engine.request import Request as EngineRequest
-from penstock.engine.request import TokenEvent
 from penstock.gateway import second_look
 from penstock.gateway.accounts import Price
 from penstock.gateway.backends import Backend, BackendError
@@ -28,7 +28,7 @@ from penstock.gateway.second_look import Looked, with_second_look
 from penstock.observe.metrics import Metrics
 from penstock.protocol.shapes import UsageCount
 from penstock.text.tokenizer import Tokenizer
-from tests.backends import InstantBackend, InstantEngine
+from tests.backends import InstantEngine
 from tests.gateway.backends.asking import Got, backend_of, exchange_of
 from tests.gateway.door import save_tiny_chat
 from tests.servers.http import HangUp, LocalServer, Reply, Request, answer
@@ -407,22 +407,45 @@ async def test_whoever_taps_an_exchange_sees_only_what_was_sent(stream: bool) ->
 # ---------------------------------------------------------------- engines of ours
 
 
+class Stepping:
+    """A core in this process that makes a step whenever somebody waits for a token."""
+
+    stats = EngineStats()
+
+    def __init__(self, core: EngineCore) -> None:
+        self.core = core
+        self.info = core.info
+
+    def submit(self, request: EngineRequest) -> Steps:
+        self.core.submit(request)
+        return Steps(self.core, request.id)
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        self.core.cancel(request_id, index)
+
+
+class Steps:
+    def __init__(self, core: EngineCore, request_id: str) -> None:
+        self._core = core
+        self._id = request_id
+
+    async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        while self._core.has_work:
+            for event in self._core.step():
+                yield event
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self._core.cancel(self._id)
+
+
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> EngineBackend:
-    """A small random model, in this process, that computes an answer when it is asked for one."""
+    """A small random model that can chat."""
     path = save_tiny_chat(tmp_path_factory.mktemp("tiny"))
     core = EngineCore(EngineConfig(model=str(path), device="cpu", kv_cache_memory=4 << 20, threads=1))
-
-    def reply(request: EngineRequest) -> list[TokenEvent]:
-        core.submit(request)
-        events: list[TokenEvent] = []
-        while core.has_work:
-            events += core.step()
-        return events
-
     model = ServedModel(("mine",), Tokenizer.load(hub.resolve(str(path))), core.info)
-    client = InstantBackend(core.info, reply)
-    return EngineBackend(InstantEngine(client), model, Metrics().model("mine"))
+    return EngineBackend(InstantEngine(Stepping(core)), model, Metrics().model("mine"))
 
 
 async def generated(engine: EngineBackend, run: Callable[[Exchange], Awaitable[None]], **fields: Any) -> Got:
@@ -488,6 +511,10 @@ async def test_an_answer_that_its_own_model_finds_improbable_does_not_pass(engin
     assert "the model was not sure" in looked.look.reasons
     assert got.status == 0
     assert looked.spent.completion == 12
+    aborted = engine._metrics.finished["abort"]
+    before = aborted._value.get()
     await generated(engine, run, stream=True, **wild)
     assert looks[1].escalate
-    assert looks[1].spent.completion <= 12
+    assert OPTIONS.hold_tokens <= looks[1].spent.completion < 12, "it was stopped early"
+    assert aborted._value.get() == before + 1, "whoever is told to stop has not failed"
+    assert not engine._engine.client.core.has_work, "nothing goes on computing it"

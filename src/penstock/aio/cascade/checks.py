@@ -33,8 +33,8 @@ WEIGHTS: Final[dict[str, float]] = {
     "no choice": -5.0,
     "cut off": -3.0,
     # Doubtful, not decisive: what is meant may be there.
-    "a code block is not closed": -1.5,
-    "very short for what was asked": -2.0,
+    "a code block is not closed": -1.0,
+    "very short for what was asked": -1.3,
     # MMLU-Pro, three lower tiers: answers over 2 and 4 times a model's median length are right less often by
     # 0.8 to 1.4, and by 1.7 to 1.8, in log-odds.
     "longer than usual": -1.0,
@@ -44,6 +44,7 @@ WEIGHTS: Final[dict[str, float]] = {
 _FENCE: Final = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _WORDS: Final = re.compile(r"\w+")
 _SHORT: Final = 3  # words
+_SHORT_CHARACTERS: Final = 80  # longer than any two words
 # Scripts without spaces: a character is about half a word.
 _DENSE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -133,9 +134,10 @@ def _fences(wants: Wants, heard: Heard) -> str | None:
 
 
 def _short(wants: Wants, heard: Heard) -> str | None:
-    if not heard.whole or wants.json or heard.tools or not heard.text.strip():
+    text = heard.text.strip()
+    if not heard.whole or wants.json or heard.tools or not 0 < len(text) < _SHORT_CHARACTERS:
         return None
-    words = len(_WORDS.findall(heard.text)) + len(_DENSE.findall(heard.text)) // 2
+    words = len(_WORDS.findall(text)) + len(_DENSE.findall(text)) // 2
     return "very short for what was asked" if words < _SHORT and wants.long else None
 
 
