@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli.route import report
+
 app = typer.Typer(
     help="The router: train it, judge it, ask it why, and read its books.",
     epilog='[dim]Start here:[/dim] penstock route explain "What is the capital of France?"',
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+app.command(epilog=report.EPILOG)(report.report)
