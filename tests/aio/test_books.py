@@ -140,6 +140,8 @@ def test_a_verdict_adds_its_outcome_its_cost_and_both_lengths() -> None:
     assert booked("low_better") == RouteTally(as_good=1, better=1, **pair)
     assert booked("expert_better") == RouteTally(worse=1, **pair)
     assert booked("unclear") == RouteTally(unclear=1, **pair)
+    probe = book_verdict("acme", DAY, "simple", "expert_better", 70, 40, 60, probe=True)
+    assert at(probe, "simple") == RouteTally(**pair)  # nobody was given that answer
 
 
 amounts = st.builds(

@@ -118,15 +118,26 @@ def book(decision: Decision, day: str, cpu_hour: int) -> Tallies:
 
 
 def book_verdict(
-    tenant: str, day: str, tier: str, outcome: str, cost: int, tokens: int = 0, expert_tokens: int = 0
+    tenant: str,
+    day: str,
+    tier: str,
+    outcome: str,
+    cost: int,
+    tokens: int = 0,
+    expert_tokens: int = 0,
+    *,
+    probe: bool = False,
 ) -> Tallies:
     """What one check by the monitor adds: it is the tenant's whose answer was checked.
 
-    `outcome` is a verdict's; `cost` all that was spent to reach it; the tokens are those of both answers.
+    `outcome` is a verdict's; `cost` all that was spent to reach it; the tokens are those of both answers. A
+    `probe` asks a tier that is skipped: nobody was given its answer, so that it says nothing of quality here.
     """
     tally = RouteTally(monitor_cost=cost)
     if tokens and expert_tokens:
         tally.paired_tokens, tally.paired_expert_tokens = tokens, expert_tokens
+    if probe:
+        return {(tenant, day, tier): tally}
     tally.as_good = int(outcome in ("same", "low_better"))
     tally.better = int(outcome == "low_better")
     tally.worse = int(outcome == "expert_better")
