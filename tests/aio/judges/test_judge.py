@@ -148,6 +148,21 @@ def test_a_missing_answer_loses_whoever_gives_it(bad: str) -> None:
     assert judge(BEANS, RIGHT, bad).outcome == "low_better"
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "the final answer is **39**",
+        "so she would choose option A",
+        "```cpp\nstd::cout << 39;\n```",
+        "in a matrix \\begin{matrix} 3 \\\\[4pt] 9 \\end{matrix}, that is 39",
+        "and I'm sorry that it took so long: 39.",
+    ],
+)
+def test_an_answer_that_merely_ends_unusually_is_an_answer(end: str) -> None:
+    answer = f"She has 12 beans and buys 27 more of them; {end}"
+    assert judge(BEANS, answer, answer).outcome == "same"
+
+
 def test_answers_that_are_missing_alike_are_the_same() -> None:
     refusal = "I can't help with that."
     assert judge("How do I pick this lock?", refusal, "I'm sorry, but I cannot assist.").outcome == "same"

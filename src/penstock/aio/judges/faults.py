@@ -15,11 +15,9 @@ _REFUSAL: Final = re.compile(
     r"|(?:es tut mir leid|ich kann (?:dir|ihnen|das) nicht|je ne peux pas|lo siento|no puedo)\b)",
     re.IGNORECASE,
 )
-_OPEN: Final = ("```", "<<", "$$", "\\(", "\\[")
-_CLOSED: Final = {"<<": ">>", "\\(": "\\)", "\\[": "\\]"}
-_DANGLING: Final = re.compile(
-    r"(?:[,:;(\[{=+*/<\\-]|\b(?:and|or|the|a|an|of|to|is|are|with|for|in))$", re.IGNORECASE
-)
+# What waits for more: a mark or word that something must follow, or a calculator's note that was not closed.
+_DANGLING: Final = re.compile(r"(?:[,:;(\[{=+]|\s[-*/x]|\b(?:and|or|the|an|of|to|with|for))$")
+_NOTE: Final = re.compile(r"<<[\d\s+*/().=%$,-]*$")
 _REFUSAL_CHARACTERS: Final = 600  # longer texts that begin with regret go on to answer
 
 
@@ -36,10 +34,7 @@ def fault_of(answer: str, *, cut: bool = False) -> Fault | None:
 
 
 def _is_cut(text: str) -> bool:
-    """Whether a text stops in the middle: something was opened and never closed, or a word waits for more."""
-    for mark in _OPEN:
-        closed = _CLOSED.get(mark)
-        open_now = text.count(mark) > text.count(closed) if closed else text.count(mark) % 2 == 1
-        if open_now and mark in text[-2000:]:
-            return True
+    """Whether a text stops in the middle: a fence was never closed, or something waits for more."""
+    if text.count("```") % 2 == 1 or _NOTE.search(text[-80:]):
+        return True
     return len(text) > 40 and bool(_DANGLING.search(text[-40:]))
