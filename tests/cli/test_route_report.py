@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.aio.books import RouteTally
+from penstock.aio.monitor import Change, Rollout
 from penstock.cli.app import run
 from penstock.cli.route.money import dollars, exact
 from penstock.gateway.store import Database
+from penstock.gateway.store.learning import LearningTable
 from penstock.gateway.store.routes import RouteTable
 from penstock.gateway.store.usage import DOLLAR
 
@@ -119,6 +121,21 @@ def test_rows_by_tier_and_for_one_tenant_and_day(report: Run, january: None) -> 
     out, _ = report("--day", "2026-01-31", "--by", "tier")
     assert out.splitlines()[0] == "Routed on 2026-01-31 (days in UTC):"
     assert out.count("TIER") == 1
+
+
+def test_what_the_monitor_has_decided_is_said(report: Run, january: None, tmp_path: Path) -> None:
+    with closing(Database(tmp_path / "home" / "state")) as database:
+        learning = LearningTable(database)
+        learning.change(Change("simple", "maths/story", True, 1_769_817_600.0, "Of 40 answers 20 were good."))
+        state = Rollout(champion="light-1", challenger="light-2", stage="shadow", since=1_769_817_600.0)
+        assert learning.set_rollout(0, state, [])
+    out, _ = report("--since", "2026-01-01")
+    assert "Since 2026-01-31 the tier simple is skipped for maths/story" in out
+    assert "Predictor: light-1; light-2 is on trial (shadow) since 2026-01-31." in out
+    assert "Of 40 answers 20 were good." in out
+    found = json.loads(report("--since", "2026-01-01", "--json")[0])
+    assert found["promoted"] == [{"tier": "simple", "region": "maths/story", "since": 1_769_817_600}]
+    assert found["rollout"]["stage"] == "shadow"
 
 
 def test_this_month_is_meant_unless_said(report: Run, january: None) -> None:

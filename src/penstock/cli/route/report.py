@@ -55,14 +55,17 @@ def report(
     """Show what routing saved, net of classifier, cascade and monitor, and the quality beside it."""
     from penstock.aio.balance import Balance, balances, measured
     from penstock.cli.route import tables
+    from penstock.cli.route.learnt import Learnt, learnt_in
     from penstock.gateway.store.routes import RouteTable
 
     parts = _parts(by)
     first, last = _period(day, since, until)
     with open_state(state_settings(state_dir, config), create=False) as database:
         tallies: Tallies = {}
+        learnt = Learnt()
         if database is not None:
             tallies = RouteTable(database).totals(tenant=tenant, since=first, until=last)
+            learnt = learnt_in(database)
     days = balances(tallies)
     total = sum(days.values(), Balance())
     tiers = tables.by_tier(tallies)
@@ -74,6 +77,7 @@ def report(
             "rows": tables.rows_as_json(tallies, parts),
             "tiers": [{"tier": tier, **tables.tier_as_json(tally)} for tier, tally in tiers.items()],
             "total": tables.balance_as_json(total, quality),
+            **learnt.as_json(),
         }
         print(json.dumps(found, indent=2, ensure_ascii=False))
     elif not tallies:
@@ -83,7 +87,7 @@ def report(
         print(tables.books_table(tallies, parts, total, quality))
         if parts != ("tier",):
             print("\n" + tables.tier_table(tiers))
-        print("\n" + "\n".join(_sentences(total, quality)))
+        print("\n" + "\n".join([*_sentences(total, quality), *learnt.sentences()]))
 
 
 def _sentences(total: Balance, quality: Measured | None) -> list[str]:
