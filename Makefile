@@ -23,11 +23,13 @@ serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] 
 	  $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
+	@tools/packages redis-server
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest $(PYTEST)
 
 test-all: lint ## The same, with the slow tests and those against other systems
+	@tools/packages redis-server
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest -m "" $(PYTEST)
