@@ -30,6 +30,7 @@ RIGHT = "She has 12 + 27 = 39 beans.\n#### 39"
         ("The answer is 2.33", "7 / 3 = 2.3333 beans"),
         ("The answer is 1.234,5", "The answer is 1,234.5"),
         ("The answer is 3 million", "The answer is 3,000,000."),
+        ("The answer is 2:30 pm", "The answer is 2.5"),
         ("#### -15\n(Note: The answer is negative because she loses.)", "The answer is -15."),
         ("#### 4 + 5 = 9", "The answer is 9"),
     ],
@@ -114,6 +115,30 @@ def test_a_document_with_more_values_in_common_is_closer() -> None:
 
 
 PROGRAM = '```python\ndef add(a, b):\n    """Add."""\n    return a + b\n```'
+
+
+@pytest.mark.parametrize(
+    ("low", "expert", "outcome"),
+    [
+        ("The answer is [1,2, 3].", "The answer is [1, 2, 3]", "same"),
+        ("The answer is [1, 2]", "The answer is [1]", "expert_better"),
+        ("The answer is abc", "The answer is 'abc'", "same"),
+        (r"\boxed{3\sqrt{2}}", r"So it is \boxed{ 3\sqrt{2} }.", "same"),
+        (r"\boxed{3\sqrt{2}}", r"\boxed{3}", "expert_better"),
+        ("The answer is 2, -2", "The answer is 2", "expert_better"),
+        ("After all that the list is [1, 2, 3]", "The answer is [1, 2, 3]", "same"),
+        ("After all that I am not sure.", "The answer is [1, 2, 3]", "unclear"),
+    ],
+)
+def test_values_that_are_more_than_a_number_must_be_written_alike(
+    low: str, expert: str, outcome: str
+) -> None:
+    verdict = judge("What does f(3) give?", low, expert)
+    assert (verdict.kind, verdict.outcome) == ("value", outcome)
+
+
+def test_a_number_with_another_sign_is_neither_agreement_nor_a_sure_mistake() -> None:
+    assert judge(BEANS, "#### -39", RIGHT).outcome == "unclear"
 
 
 @pytest.mark.parametrize(

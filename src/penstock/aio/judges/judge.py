@@ -12,12 +12,14 @@ from penstock.aio.judges.faults import fault_of
 from penstock.aio.judges.kinds import kind_of
 from penstock.aio.judges.number import judge_number
 from penstock.aio.judges.prose import judge_prose
+from penstock.aio.judges.value import judge_value
 from penstock.aio.judges.verdict import Embed, Pair, Verdict
 
 JUDGES: Final[dict[str, Callable[[Pair, Embed | None], Verdict]]] = {
     "json": judge_json,
     "choice": judge_choice,
     "code": judge_code,
+    "value": judge_value,
     "number": judge_number,
     "yes_no": judge_yes_no,
     "prose": judge_prose,

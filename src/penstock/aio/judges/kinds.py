@@ -10,6 +10,7 @@ from penstock.aio.judges.code import blocks
 from penstock.aio.judges.document import document, is_document, wants_json
 from penstock.aio.judges.final import final_number, marked
 from penstock.aio.judges.numbers import numbers, plain
+from penstock.aio.judges.value import value
 
 _QUANTITY: Final = re.compile(
     r"\bhow (?:many|much|far|long|old|tall|fast|often|big|large|heavy|high|deep)\b"
@@ -47,6 +48,10 @@ def _is_yes_no(question: str, low: str, expert: str) -> bool:
     return is_yes_no(question, expert) or is_yes_no(question, low)
 
 
+def _is_value(question: str, low: str, expert: str) -> bool:
+    return value(expert) is not None or (value(low) is not None and bool(marked(expert)))
+
+
 def _is_number(question: str, low: str, expert: str) -> bool:
     if final_number(question, expert) is None and final_number(question, low) is None:
         return False
@@ -66,6 +71,7 @@ _KINDS: Final = (
     ("json", _is_json),
     ("choice", _is_choice),
     ("code", _is_code),
+    ("value", _is_value),
     ("number", _is_number),
     ("yes_no", _is_yes_no),
     ("prose", lambda question, low, expert: True),

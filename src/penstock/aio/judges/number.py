@@ -22,7 +22,7 @@ def judge_number(pair: Pair, embed: Embed | None) -> Verdict:
         marked = low.explicit or expert.explicit
         return Verdict(0.97 if marked else 0.93, "same", NAME, "number")
     if same(_unsigned(low.best), _unsigned(expert.best)):
-        return Verdict(0.7, "same", NAME, "number")
+        return Verdict(0.35, "unclear", NAME, "number")
     if _might_mean(low, expert):
         return Verdict(0.15, "unclear" if not low.explicit else "expert_better", NAME, "number")
     # They differ: whose working does not come out is likelier to be wrong.

@@ -23,6 +23,7 @@ _LATEX: Final = (
 _NUMBER: Final = re.compile(
     r"""(?<![\w.,])(?P<sign>[-+](?=[$€£¥\d.]))?\s?(?P<money>[$€£¥])?\s?(?P<sign2>-)?
     (?P<whole>\d{1,3}(?:[,\u00a0\u202f']\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d+|\d+(?:[.,]\d+)?|\.\d+)
+    (?::(?P<minutes>[0-5]\d)(?!\d))?
     (?:[eE](?P<power>[+-]?\d{1,2})(?![\w.]))?
     (?:\s?(?P<over>/)\s?(?P<below>\d+(?:\.\d+)?)(?![\w/]))?
     (?P<ordinal>st|nd|rd|th)?\b
@@ -97,6 +98,8 @@ def numbers(text: str, *, words: bool = False) -> list[Number]:
 def _digits(text: str) -> Iterator[Number]:
     for match in _NUMBER.finditer(text):
         value, decimals = _value(match["whole"])
+        if match["minutes"]:  # a time of day
+            value, decimals = value + int(match["minutes"]) / 60, 12
         if match["power"]:
             value *= 10.0 ** int(match["power"])
         end = match.end("whole")
