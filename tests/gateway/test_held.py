@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -250,9 +251,11 @@ async def test_an_answer_that_cannot_be_written_is_not_billed() -> None:
 @pytest.mark.parametrize(("sample", "accepted"), [("It is 4.", True), ("It is 5.", False)])
 async def test_a_doubtful_answer_is_compared_with_further_samples(sample: str, accepted: bool) -> None:
     asking: list[str] = []
+    begun: list[float] = []
 
     async def again() -> str:
         asking.append(sample)
+        begun.append(time.monotonic())
         return sample
 
     options = CascadeConfig(confidence=0.85, consistency=2)
@@ -264,6 +267,7 @@ async def test_a_doubtful_answer_is_compared_with_further_samples(sample: str, a
     assert looked.look is not None
     assert looked.look.accept == accepted
     assert len(asking) == 2
+    assert exchange.first_byte > begun[-1] if accepted else exchange.first_byte == 0
 
 
 async def test_what_is_plainly_wrong_is_not_asked_for_again_to_be_sure() -> None:
@@ -326,12 +330,18 @@ async def test_what_one_replica_had_begun_is_not_sent_when_another_takes_over() 
         exchange = asked(got := Got(), stream=True)
 
         async def tries() -> None:
+            assert exchange.watch is not None
+            exchange.watch.token(-9.0)  # as an engine of ours would have told
             with pytest.raises(BackendError):
                 await first.answer(exchange)
+            assert exchange.spent().completion == 1
+            assert exchange.billed() == UsageCount(), "it is held back"
             exchange.reset()
             await second.answer(exchange)
 
-        await with_second_look(exchange, tries, OPTIONS, QUESTION)
+        looked = await with_second_look(exchange, tries, OPTIONS, QUESTION)
+    assert looked.look is not None
+    assert looked.look.reasons == (), "of the words that were lost nothing is held against the others"
     assert got.text.strip() == GOOD
     assert exchange.billed().completion == len(GOOD.split())
 

@@ -18,10 +18,19 @@ from penstock.aio.cascade.wants import Wants
 
 # An answer that nothing speaks against: the router has chosen the tier because it should do.
 PRIOR: Final = math.log(0.8 / 0.2)
-AGREEMENT: Final = 2.0
-MEAN_WEIGHT, MEAN_USUAL = 4.0, -0.4
-LOWEST_WEIGHT, LOWEST_USUAL = 0.4, -2.0
-MOST: Final = 3.0
+# Measured on 140 short greedy answers of SmolLM2-135M (sums, capitals, facts; 44% right): the mean
+# log-probability of an answer's tokens tells right from wrong with an AUC of 0.92, the lowest with 0.88, and
+# adds nothing to the mean. The fitted slope is 9 per nat around -0.4. It is taken at less than half of that,
+# as long or sampled answers are less probable by nature: at a threshold of 0.5 it turns down 13% of them,
+# none of which was right. The lowest counts only where it is beyond what nine of ten answers had.
+MEAN_WEIGHT: Final = 4.0
+MEAN_USUAL: Final = -0.4  # nats
+LOWEST_WEIGHT: Final = 0.2
+LOWEST_USUAL: Final = -2.0  # nats
+MOST: Final = 3.0  # either way: no model's own opinion outweighs an answer that is plainly of no use
+# The same, each with two samples at temperature 0.7, as far as answers could be compared: right 64% of the
+# time where both came to the same (11 answers), 16% where neither did (69): 2.2 apart in log-odds.
+AGREEMENT: Final = 1.1
 LOWEST: Final = -20.0  # nats; a token that was not to be expected at all must not drown all others
 SURE: Final = "the model was not sure"
 AGREED: Final = "further samples disagree"
@@ -97,5 +106,6 @@ def sureness(scores: TokenScores) -> float:
     """Log-odds by how probable the model found its own words: of the doubtful part, all of it or its
     beginning, the mean; and the least of them, where a guess shows."""
     mean = min(scores.mean, scores.mean_of_first)
-    term = MEAN_WEIGHT * (mean - MEAN_USUAL) + LOWEST_WEIGHT * (scores.lowest - LOWEST_USUAL)
+    guess = min(0.0, scores.lowest - LOWEST_USUAL)
+    term = MEAN_WEIGHT * (mean - MEAN_USUAL) + LOWEST_WEIGHT * guess
     return max(-MOST, min(MOST, term))
