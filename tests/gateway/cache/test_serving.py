@@ -177,6 +177,27 @@ async def test_identical_requests_at_once_are_asked_once() -> None:
         assert sum(what[4] for what in saved) == pytest.approx(5 * door.spent() / 1e12)
 
 
+async def test_a_long_answer_is_kept_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.gateway.cache.cache.LARGE", 100)
+    async with front(memory()) as door:
+        answers = await asyncio.gather(door.ask(plan(50, stream=True)), door.ask(plan(50)))
+        await door.cache.settle()
+        answers.append(await door.ask(plan(50)))
+        assert [answer.cache for answer in answers] == ["miss", "shared", "hit"]
+        assert {answer.text() for answer in answers} == {"w " * 50}
+
+
+async def test_what_outgrows_the_record_is_answered_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.gateway.cache.record._MAX_STREAM", 1000)
+    async with front(memory()) as door:
+        for _ in range(2):
+            answer = await kept(door, plan(50, stream=True))
+            assert (answer.cache, answer.text()) == ("miss", "w " * 50)
+        answers = await asyncio.gather(*(door.ask(plan(50, stream=True)) for _ in range(3)))
+        assert [answer.cache for answer in answers] == ["miss", "shared", "shared"]
+        assert {answer.text() for answer in answers} == {"w " * 50}
+
+
 async def test_a_late_follower_gets_what_was_and_then_the_rest() -> None:
     async with front(memory()) as door:
         first, second = Answer(), Answer()

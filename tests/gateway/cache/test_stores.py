@@ -123,6 +123,12 @@ async def test_an_answer_that_was_asked_for_before_an_invalidation_is_worth_noth
     assert await get(shelf, 1) is None
 
 
+async def test_many_at_once_are_served(shelf: Shelf) -> None:
+    await put(shelf, 1)
+    assert await asyncio.gather(*(get(shelf, 1) for _ in range(300))) == ["x"] * 300
+    assert shelf.errors == 0
+
+
 async def test_an_entry_that_was_moved_cut_or_changed_is_removed_and_not_served(
     shelf: Shelf, store: Store
 ) -> None:

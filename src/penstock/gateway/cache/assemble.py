@@ -57,7 +57,7 @@ def _assembled(operation: str, data: Iterable[bytes]) -> dict[str, Any]:
     if not done:
         raise _OddError
     answer["object"] = _OBJECTS[operation]
-    answer["choices"] = [choices[index] for index in sorted(choices)]
+    answer["choices"] = [_joined(choices[index]) for index in sorted(choices)]
     if usage is not None:
         answer["usage"] = usage
     return answer
@@ -73,17 +73,18 @@ def _take(choices: dict[int, dict[str, Any]], part: dict[str, Any]) -> None:
         if "delta" in part:
             known["message"] = {"role": "assistant", "content": None}
         else:
-            known["text"] = ""
+            known["text"] = []
         known["logprobs"] = None
         known["finish_reason"] = None
     for name, value in part.items():
         if name == "delta":
             _merge_delta(known["message"] if "message" in known else _odd(), _object(value or {}))
         elif name == "text":
-            known["text"] = known["text"] + value if "text" in known and isinstance(value, str) else _odd()
+            _append(known if "text" in known else _odd(), "text", value)
         elif name == "logprobs":
             if value is not None:
-                known["logprobs"] = _merge_lists(known["logprobs"], _object(value))
+                known["logprobs"] = known["logprobs"] or {}
+                _extend(known["logprobs"], _object(value))
         elif name != "index" and value is not None:
             known[name] = value
 
@@ -95,9 +96,7 @@ def _merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
         if name == "role":
             message["role"] = value
         elif name in _TEXTS:
-            if not isinstance(value, str):
-                raise _OddError
-            message[name] = (message.get(name) or "") + value
+            _append(message, name, value)
         elif name == "tool_calls":
             _merge_calls(message.setdefault("tool_calls", []), value)
         elif name == "function_call":
@@ -125,25 +124,38 @@ def _merge_calls(calls: list[Any], parts: Any) -> None:
 
 def _merge_function(function: dict[str, Any], part: dict[str, Any]) -> None:
     for name, value in part.items():
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise _OddError
-        if name == "arguments":
-            function[name] = function.get(name, "") + value
+        if name == "arguments" and value is not None:
+            _append(function, name, value)
         elif value:
             function[name] = value
 
 
-def _merge_lists(known: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
+def _extend(known: dict[str, Any], part: dict[str, Any]) -> None:
     """Scores: lists that grow by what is new."""
-    merged = dict(known or {})
     for name, value in part.items():
-        if isinstance(value, list):
-            merged[name] = [*(merged.get(name) or []), *value]
-        else:
-            merged.setdefault(name, value)
-    return merged
+        if isinstance(value, list) and isinstance(known.get(name), list):
+            known[name] += value
+        elif value is not None or name not in known:
+            known[name] = value
+
+
+def _append(holder: dict[str, Any], name: str, text: Any) -> None:
+    """Texts are lists of their pieces until all have come: to copy them at each would take for ever."""
+    if not isinstance(text, str):
+        raise _OddError
+    if holder.get(name) is None:
+        holder[name] = []
+    holder[name].append(text)
+
+
+def _joined(choice: dict[str, Any]) -> dict[str, Any]:
+    message = choice.get("message") or {}
+    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    for holder in (choice, message, message.get("function_call") or {}, *functions):
+        for name in ("text", "arguments", *_TEXTS):
+            if isinstance(holder.get(name), list):
+                holder[name] = "".join(holder[name])
+    return choice
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Protocol
 
 from penstock.gateway.cache.entry import Entry
 from penstock.gateway.cache.flight import Flight, Flights
@@ -15,12 +15,14 @@ from penstock.gateway.cache.key import Question
 from penstock.gateway.cache.record import Recorder
 from penstock.gateway.cache.store import Shelf
 from penstock.gateway.exchange import PICO, Exchange
+from penstock.protocol.shapes import UsageCount
 
 logger = logging.getLogger("penstock.gateway")
 
 Outcome = Literal["hit", "semantic", "shared", "miss", "bypass"]
 
 HEADER: Final = b"x-penstock-cache"
+LARGE: Final = 128 << 10  # bytes of an answer; more are read in another thread
 MAX_WRITES: Final = 256  # answers on their way to the store; more are not kept
 _MAX_AGE: Final = re.compile(rb"max-age\s*=\s*\"?(\d{1,9})")
 
@@ -77,6 +79,18 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of an answer beside its bytes."""
+
+    model: str  # as the server calls it
+    usage: UsageCount
+    now: float  # Unix time
+
+    def entry(self, lead: Lead) -> Entry | None:
+        return lead.recorder.entry(lead.question, self.usage, self.model, self.now)
+
+
+@dataclass(frozen=True, slots=True)
 class Bypass:
     """Not the cache's business."""
 
@@ -128,20 +142,14 @@ class ResponseCache:
         if not lead.recorder.complete:  # it was taken back, and somebody else answers
             self.lose(lead)
             return
-        entry, question = None, lead.question
+        facts = _Facts(exchange.upstream_model, replace(exchange.delivered), self.shelf.now)
         # Who answered must be who would have: a request that was passed on is somebody else's.
-        if exchange.tier == question.asker.tier and exchange.operation.asks == question.operation:
-            model, usage = exchange.upstream_model, exchange.delivered
-            entry = lead.recorder.entry(question, usage, model, self.shelf.now)
-        if lead.flight is not None:
-            lead.flight.land(entry, exchange.delivered)
-        if entry is None or lead.generations is None or len(self._writing) >= MAX_WRITES:
-            self._end(lead)
-            return
-        # Beside the exchange: its connection waits for no store. Until then it can still be followed.
-        task = asyncio.create_task(self._write(lead, entry, lead.generations))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        question = lead.question
+        same = exchange.tier == question.asker.tier and exchange.operation.asks == question.operation
+        if same and lead.recorder.size > LARGE and len(self._writing) < MAX_WRITES:
+            self._beside(self._read(lead, facts))
+        else:
+            self._landed(lead, facts, facts.entry(lead) if same else None)
 
     def lose(self, lead: Lead) -> None:
         """It was not answered to the end."""
@@ -198,6 +206,28 @@ class ResponseCache:
         found = await self.shelf.get(key, question.asker)
         entry = self._young(found.entry, wishes)
         return None if entry is None else Hit(entry, "semantic")
+
+    async def _read(self, lead: Lead, facts: _Facts) -> None:
+        """A long answer, away from the event loop."""
+        entry = None
+        try:
+            entry = await asyncio.to_thread(facts.entry, lead)
+        finally:
+            self._landed(lead, facts, entry)
+
+    def _landed(self, lead: Lead, facts: _Facts, entry: Entry | None) -> None:
+        if lead.flight is not None:
+            lead.flight.land(entry, facts.usage)
+        if entry is None or lead.generations is None or len(self._writing) >= MAX_WRITES:
+            self._end(lead)
+        else:
+            # Beside the exchange: its connection waits for no store. Until then it can still be followed.
+            self._beside(self._write(lead, entry, lead.generations))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     async def _write(self, lead: Lead, entry: Entry, generations: tuple[int, ...]) -> None:
         question = lead.question

@@ -53,6 +53,8 @@ class Flight:
     def lose(self) -> None:
         if not self._over:
             self._over = self._lost = True
+            if not self.followers:
+                self._parts.clear()
             self._wake()
 
     async def parts(self) -> AsyncIterator[bytes]:

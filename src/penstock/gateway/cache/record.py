@@ -26,7 +26,7 @@ class Recorder:
     def __init__(self, flight: Flight | None) -> None:
         self._flight = flight
         self._parts: list[bytes] = []
-        self._size = 0
+        self.size = 0  # bytes
         self._streams = False
         self.complete = False  # an answer was written to its end
         self._again = False  # a second answer was begun: what was recorded is not what the client got
@@ -43,9 +43,9 @@ class Recorder:
         self._streams = True
 
     def part(self, data: bytes) -> None:
-        self._add(data)
         if self._flight is not None:
             self._flight.add(data)
+        self._add(data)
 
     def ended(self, data: bytes) -> None:
         self.part(data)
@@ -61,13 +61,19 @@ class Recorder:
                 self._flight.lose()
 
     def _add(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size <= _MAX_STREAM:
+        self.size += len(data)
+        if self.size <= _MAX_STREAM:
             self._parts.append(data)
+            return
+        self._parts = []
+        if self._flight is not None and not self._flight.followers:
+            self._flight.lose()  # nobody needs it, and nobody should begin to
+            self._flight = None
 
     def entry(self, question: Question, usage: UsageCount, model: str, now: float) -> Entry | None:
-        """What can be kept of it. `usage`: as delivered; `model`: as the server calls it."""
-        if not self.complete or self._again or self._size > _MAX_STREAM:
+        """What can be kept of it. `usage`: as delivered; `model`: as the server calls it. May take long for
+        an answer of many bytes; then another thread can do it, once all has been recorded."""
+        if not self.complete or self._again or self.size > _MAX_STREAM:
             return None
         data, operation = b"".join(self._parts), question.operation
         if not self._streams:

@@ -75,7 +75,7 @@ class RedisStore:
 
 def _client(url: str, timeout: float) -> Redis:
     try:
-        from redis.asyncio import ConnectionPool, Redis
+        from redis.asyncio import BlockingConnectionPool, Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ImportError:
@@ -90,8 +90,9 @@ def _client(url: str, timeout: float) -> Redis:
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),  # whoever asks has no time for it
         "max_connections": _CONNECTIONS,
+        "timeout": timeout,  # for one of them to be free
     }
     try:
-        return Redis.from_pool(ConnectionPool.from_url(url, **options))
+        return Redis.from_pool(BlockingConnectionPool.from_url(url, **options))
     except ValueError as error:
         raise ConfigError(f"cache.store is no address of a Redis server: {error}.") from None
