@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.aio.heads import Head
 from penstock.aio.query import Query
 
 
@@ -45,4 +46,10 @@ class Predictor(Protocol):
     def references(self) -> tuple[str, ...]: ...
     @property
     def sample(self) -> CalibrationSample: ...
+    @property
+    def heads(self) -> Mapping[str, Head]:
+        """By reference."""
+
     def rate(self, query: Query, references: Sequence[str]) -> Rating: ...
+    def refitted(self, heads: Mapping[str, Head], version: str) -> Predictor:
+        """The same with other heads, which see the same vectors."""

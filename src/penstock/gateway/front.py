@@ -9,7 +9,8 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import uvicorn
 
@@ -19,9 +20,13 @@ from penstock.errors import PenstockError
 from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
+from penstock.gateway.cache.cache import ResponseCache
+from penstock.gateway.cache.opening import open_cache
 from penstock.gateway.engines import KeptEngine, start_engines
 from penstock.gateway.http import LimitedHTTPProtocol
+from penstock.gateway.inside import ASK_SECONDS, InsideAnswer, ask_inside
 from penstock.gateway.listening import BACKLOG, check_bind
+from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, KeyTable, state_folder
 from penstock.gateway.store.database import FILE_NAME
@@ -51,19 +56,51 @@ def known_keys(settings: Settings) -> KeyRing:
 class Front:
     """The front door of one process, from its accounts to its socket."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, assembly: Assembly, keys: KeyRing) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, assembly: Assembly, keys: KeyRing, *, leads: bool = True
+    ) -> None:
+        """`leads`: of several processes, this is the one that decides what is everybody's business."""
         self._settings = settings
         self._assembly = assembly
-        self._accounts = Accounts.open(state_folder(settings.state_dir), workers=settings.workers)
-        self.gateway = Gateway(
-            settings.gateway, assembly.deployments, keys, self._accounts, metrics, assembly.registry
+        folder = state_folder(settings.state_dir)
+        self._accounts = Accounts.open(folder, workers=settings.workers)
+        self._orchestrator = Orchestrator.open(
+            folder, metrics, self._ask_inside, share=settings.workers, leads=leads
         )
+        self._orchestrator.prepare(settings.gateway)
+        self.gateway = Gateway(
+            settings.gateway,
+            assembly.deployments,
+            keys,
+            self._accounts,
+            metrics,
+            assembly.registry,
+            self._orchestrator,
+            self._open_cache(settings),
+        )
+        self._orchestrator.configure(settings.gateway, self.gateway.deployments)
+
+    async def _ask_inside(
+        self, operation: str, body: Mapping[str, Any], *, tier: str, seconds: float = ASK_SECONDS
+    ) -> InsideAnswer:
+        return await ask_inside(self.gateway, operation, body, tier=tier, seconds=seconds)
+
+    def _open_cache(self, settings: Settings) -> ResponseCache | None:
+        return open_cache(settings.gateway.cache, state_folder(settings.state_dir), share=settings.workers)
 
     async def reload(self, settings: Settings) -> None:
         """Serve what these settings say, or raise ConfigError and go on as before."""
         check_bind(settings, self.gateway.keys)
+        self._orchestrator.prepare(settings.gateway)
+        cache, old = self.gateway.cache, self.gateway.cache
+        if settings.gateway.cache != self._settings.gateway.cache:
+            cache = self._open_cache(settings)
         config = await self._assembly.apply(settings)
         self.gateway.configure(config, self._assembly.deployments)
+        self._orchestrator.configure(config, self.gateway.deployments)
+        self.gateway.cache = cache
+        if old is not None and old is not cache:
+            await old.close()
         self.gateway.keys.configure(settings.api_keys)
         self._settings = settings
 
@@ -93,20 +130,25 @@ class Front:
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         keeping = asyncio.create_task(self.gateway.keep_time())
+        learning = asyncio.create_task(self._orchestrator.run())
         ready()
         try:
             if await signals.first(serving, keeping):
                 draining()
+                learning.cancel()  # what it asks is nobody's to wait for
                 await self._drain(signals)
             self.gateway.abort_all("The server was stopped before this was complete.")
         finally:
             server.should_exit = True
             server.force_exit = signals.count > 1
             await serving
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+            for task in (keeping, learning):
+                task.cancel()
+            await asyncio.gather(keeping, learning, return_exceptions=True)
+            if self.gateway.cache is not None:
+                await self.gateway.cache.close()
             await self._assembly.close()
+            self._orchestrator.flush()
             if not self._accounts.close(time.monotonic()):
                 logger.error("The last usage could not be written to the ledger.")
 

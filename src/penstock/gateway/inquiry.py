@@ -211,6 +211,10 @@ class Inquiry:
         given = [decode(_anything, bytes(self.fields[name])) for name in names if name in self.fields]
         return any(map(_has_media, given))
 
+    def decoded(self) -> Any:
+        """All of it, as plain values."""
+        return decode(_anything, self._body)
+
     def set(self, name: str, value: Any) -> None:
         """Give a field another value, for whoever will answer; None takes it out."""
         self._replace(self.fields, name, value)

@@ -21,6 +21,7 @@ from penstock.gateway.state import INSIDE, Gateway
 from penstock.protocol.errors import failure
 from penstock.protocol.openapi import OPERATIONS
 
+ASK_SECONDS: Final = 600.0
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}
 
 
@@ -42,7 +43,7 @@ async def ask_inside(
     *,
     tier: str,
     service_class: str = "batch",
-    seconds: float = 600.0,
+    seconds: float = ASK_SECONDS,
 ) -> InsideAnswer:
     """Have a tier answer, unstreamed, within so many seconds. What goes wrong is a status, no exception."""
     headers = {

@@ -206,7 +206,12 @@ class Gateway:
                 except Exception:  # one model's trouble must not stop the clock of all
                     logger.exception("The queue of %s could not be looked after.", deployment.name)
             if self.accounts.due(time.monotonic()) and (flushing is None or flushing.done()):
-                flushing = asyncio.create_task(asyncio.to_thread(self.accounts.flush))
+                flushing = asyncio.create_task(asyncio.to_thread(self._flush))
+
+    def _flush(self) -> bool:
+        """In a thread: write what has been counted."""
+        booked = self.orchestrator is None or self.orchestrator.flush()
+        return self.accounts.flush() and booked
 
     def not_ready(self) -> str | None:
         """Why no request should be sent here; None when one of the models at least can answer."""
@@ -254,7 +259,7 @@ class Gateway:
     def routed(self, exchange: Exchange, outcome: Outcome, usage: UsageCount, cost: int) -> None:
         """A request for which a tier was chosen has ended; `cost` in picodollars."""
         if exchange.route is not None and self.orchestrator is not None:
-            self.orchestrator.finished(exchange, outcome, usage, cost)
+            self.orchestrator.finished(exchange, self.tenant(exchange.caller), outcome, usage, cost)
 
     def log_failure(self, exchange: Exchange, where: str, error: Exception) -> None:
         logger.warning("Request %s failed at %s: %s", exchange.call.id, where, error)

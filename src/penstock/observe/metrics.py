@@ -18,6 +18,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # An objective must equal a bucket bound, or it cannot be read off: 0.2, 0.5, 1 and 2 s stay in.
 TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 40, 80)
 TOKEN_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+ROUTE_SECONDS: Final = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 REQUEST_SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300, 600, 1800)
 
 # vLLM's words for how a request ended.
@@ -96,6 +97,53 @@ class Families:
         )
         self.fallbacks = counter(
             "penstock_fallbacks", "Requests given to another model after a failure.", ["model_name", "to"]
+        )
+        self.routed = counter(
+            "penstock_route_requests",
+            "Requests for auto, by the tier that was chosen and why: quality, pinned, promoted, cost cap.",
+            ["tier", "reason"],
+        )
+        self.route_answers = counter(
+            "penstock_route_answers", "Requests for auto that a tier has answered.", ["tier"]
+        )
+        self.passed_over = counter(
+            "penstock_route_passed_over", "Times that a tier could not answer and another was asked.", ["tier"]
+        )
+        self.route_seconds = Histogram(
+            "penstock_route_seconds",
+            "CPU time of rating a request for auto.",
+            buckets=ROUTE_SECONDS,
+            registry=registry,
+        )
+        self.route_dollars = counter(
+            "penstock_route_dollars",
+            "US dollars of requests for auto: spent, what always asking the expert and what a mixture of tiers "
+            "without a router would have cost, and what routing itself took: classifier, cascade, monitor.",
+            ["kind"],
+        )
+        self.route_quality = counter(
+            "penstock_route_quality",
+            "Sums of the predicted quality of answers to auto: of the tier that answered, of the expert.",
+            ["kind"],
+        )
+        self.verdicts = counter(
+            "penstock_route_verdicts",
+            "Answers checked against the expert: same, expert_better, low_better, unclear, failed.",
+            ["tier", "outcome"],
+        )
+        self.escalated = counter(
+            "penstock_route_escalations", "Answers that the second look took back.", ["tier"]
+        )
+        self.cache = counter(
+            "penstock_cache_requests",
+            "Requests by what the response cache did: hit, semantic, shared, miss, bypass.",
+            ["model_name", "outcome"],
+        )
+        self.cache_tokens = counter(
+            "penstock_cache_saved_tokens", "Tokens that cached answers did not take.", ["model_name"]
+        )
+        self.cache_dollars = counter(
+            "penstock_cache_saved_dollars", "US dollars that cached answers did not cost.", ["model_name"]
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
@@ -13,14 +13,18 @@ from penstock.aio import decision as record
 from penstock.aio.choose import Ladder, choose, shares
 from penstock.aio.decision import Candidate, Decision, PassedOver
 from penstock.aio.lengths import OutputLengths
+from penstock.aio.monitor import Sample
 from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query, query_of
-from penstock.aio.steps import TOO_DEAR, held_out
+from penstock.aio.steps import TOO_DEAR, USUAL_OUTPUT, USUAL_PROMPT, held_out
 from penstock.config import GatewayConfig, TenantConfig
+from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError
+from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.apart import Readers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.routing.sampled import AnswerTap
 from penstock.gateway.routing.tier import ROUTED, Tier, ladder_of
 from penstock.gateway.routing.wish import Wish, wish_of
 from penstock.protocol.decode import decode
@@ -37,8 +41,8 @@ class Quality(Protocol):
     def predictor(self, request: str) -> Predictor:
         """The one that decides about this request."""
 
-    def blended(self, tier: str, region: str, predicted: float) -> float:
-        """The prediction, corrected by how such answers of the tier were judged."""
+    def blended(self, tier: str, region: str, predicted: float, expert: float) -> float:
+        """The prediction, corrected by how such answers of the tier compared with the expert's."""
 
     def closed(self, tier: str, region: str) -> bool:
         """Whether the tier is not asked such questions, since it answers them badly."""
@@ -55,6 +59,8 @@ class Route:
     rating: Rating
     caps: dict[str, int]  # by tier: the most tokens of an answer that the wish can pay
     cached: bool = False  # nobody had to be asked
+    samples: list[Sample] = field(default_factory=list)  # what of it is checked against the expert
+    tap: AnswerTap | None = None  # hears the answer, if that is to be checked
 
     def passed_over(self, tier: str, error: Exception) -> None:
         """One that should have answered could not."""
@@ -89,6 +95,29 @@ class Router:
             latest = dict(list(self._ladders.items())[-3:])  # a champion, a challenger, and who was before
             self._ladders = {**latest, predictor.version: found}
         return found
+
+    def warnings(self, config: GatewayConfig) -> Iterator[str]:
+        """What is set and cannot be kept, as held-out queries have it."""
+        ladder = self.ladder(self._quality.predictor(""))
+        everything = range(len(self.steps))
+        for tenant in config.tenants:
+            target = config.routing.target if tenant.quality_target is None else tenant.quality_target
+            open_ = [number for number in everything if self._affordable(number, tenant)]
+            if tenant.tier is not None or not open_:
+                continue
+            best = ladder.best(open_)
+            if best < target:
+                names = ", ".join(self.steps[number].name for number in open_)
+                yield (
+                    f"tenants.{tenant.name} is to get {target:.0%} of the expert's quality, but with what it "
+                    f"may use and spend ({names}) at most {best:.0%} can be expected."
+                )
+
+    def _affordable(self, number: int, tenant: TenantConfig) -> bool:
+        tier = self.steps[number]
+        may = not tenant.models or AUTO in tenant.models or set(tier.deployment.names) & set(tenant.models)
+        usual = tier.price.cost(USUAL_PROMPT, 0, USUAL_OUTPUT)
+        return bool(may) and (tenant.max_cost is None or usual <= tenant.max_cost * DOLLAR)
 
     async def route(self, exchange: Exchange, tenant: TenantConfig, allowed: Collection[Deployment]) -> Route:
         """The way of this request. Raises HTTPError where no tier can or may answer it."""
@@ -159,7 +188,7 @@ class Router:
         return Candidate(
             tier=tier.name,
             reference=tier.reference,
-            quality=self._quality.blended(tier.name, rating.region, rating.quality[number]),
+            quality=self._blended(tier, rating, number),
             deviation=rating.deviation[number],
             price=tier.step.price,
             output_tokens=output,
@@ -168,6 +197,35 @@ class Router:
             why_not=barred or why or "",
             barred=bool(barred),
         )
+
+    def _blended(self, tier: Tier, rating: Rating, number: int) -> float:
+        predicted = rating.quality[number]
+        if tier is self.steps[-1]:
+            return predicted
+        return self._quality.blended(tier.name, rating.region, predicted, rating.quality[-1])
+
+    def rating_of(self, route: Route, predictor: Predictor) -> Rating:
+        """What another predictor makes of the same request."""
+        if predictor.version == route.decision.model_version:
+            return route.rating
+        return predictor.rate(route.query, [tier.reference for tier in self.steps])
+
+    def model_of(self, name: str) -> str | None:
+        """The model that a tier asks."""
+        return next((tier.deployment.name for tier in self.steps if tier.name == name), None)
+
+    def choice_of(self, route: Route, rating: Rating) -> str:
+        """The tier that another rating of the same request would have led to."""
+        candidates = route.decision.candidates
+        chosen = choose(
+            rating.quality,
+            rating.deviation,
+            shares([each.cost for each in candidates]),
+            route.decision.rate,
+            caution=self._config.caution,
+            open_=[not each.barred for each in candidates],
+        )
+        return candidates[chosen].tier
 
     def _wanted(self, decision: Decision, exchange: Exchange, wish: Wish) -> int:
         """The step to take, able or not: one that is not is passed over later, as the configuration says."""

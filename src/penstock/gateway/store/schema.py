@@ -66,6 +66,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             challenged REAL,
             gain REAL,
             challenger_gain REAL,
+            expert_quality REAL,
             space TEXT NOT NULL,
             vector BLOB,
             question TEXT,

@@ -45,6 +45,7 @@ class VerdictRow:
     challenged: float | None = None
     gain: float | None = None
     challenger_gain: float | None = None
+    expert_quality: float | None = None  # as predicted: how probably the expert's answer was right
     space: str = ""  # of the vector
     vector: bytes | None = None  # float32, little-endian
     question: str | None = None
@@ -80,6 +81,12 @@ class Seen:
 
 _NAMES: Final = tuple(field.name for field in fields(VerdictRow))
 _COLUMNS: Final = ", ".join(_NAMES)
+# How probably a tier's answer was right: a head says that, and not how it compares with the expert's. Where
+# both are alike it is right as often as the expert.
+_RIGHT: Final = (
+    "CASE outcome WHEN 'expert_better' THEN 0.0 WHEN 'low_better' THEN 1.0 "
+    "ELSE COALESCE(expert_quality, 1.0) END"
+)
 _COUNTS: Final = ", ".join(
     f"SUM(outcome = '{outcome}')" for outcome in ("same", "low_better", "expert_better", "unclear")
 )
@@ -159,11 +166,11 @@ class VerdictTable:
         """What heads are fitted to, by reference: the latest clear verdicts with vectors of this space."""
         with self._database.read() as connection:
             found = connection.execute(
-                "SELECT reference, vector, outcome != 'expert_better' FROM verdicts WHERE space = ? "
+                f"SELECT reference, vector, {_RIGHT} FROM verdicts WHERE space = ? "
                 "AND at >= ? AND vector IS NOT NULL AND outcome != 'unclear' ORDER BY id DESC LIMIT ?",
                 (space, since, most),
             ).fetchall()
-        parts: dict[str, list[tuple[bytes, int]]] = {}
+        parts: dict[str, list[tuple[bytes, float]]] = {}
         for reference, vector, good in reversed(found):
             parts.setdefault(reference, []).append((vector, good))
         return {reference: _rows(part) for reference, part in parts.items()}
@@ -213,7 +220,7 @@ class VerdictTable:
             return int(connection.execute("DELETE FROM verdicts WHERE tenant = ?", (tenant,)).rowcount)
 
 
-def _rows(part: list[tuple[bytes, int]]) -> Rows:
+def _rows(part: list[tuple[bytes, float]]) -> Rows:
     """Vectors of one length: that of the latest."""
     size = len(part[-1][0])
     kept = [(vector, good) for vector, good in part if len(vector) == size]

@@ -50,7 +50,7 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
     await assembly.build(list(zip(plans, engines, strict=True)), tokenizers)
     keys = open_keys(settings, locked=begin.locked)
     check_bind(settings, keys)
-    front = Front(settings, metrics, assembly, keys)
+    front = Front(settings, metrics, assembly, keys, leads=begin.number == 0)
     async with Pages(folder, begin.number, metrics.render) as pages:
         front.gateway.scrape = pages.together
         listening = asyncio.create_task(_obey(commands, front))
