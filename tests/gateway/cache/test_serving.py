@@ -198,6 +198,23 @@ async def test_what_outgrows_the_record_is_answered_and_forgotten(monkeypatch: p
         assert {answer.text() for answer in answers} == {"w " * 50}
 
 
+async def test_an_answer_on_its_way_to_the_store_is_a_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front(memory()) as door:
+        go = asyncio.Event()
+        put = door.cache.shelf.put
+
+        async def slow(*arguments: Any) -> bool:
+            await go.wait()
+            return await put(*arguments)
+
+        monkeypatch.setattr(door.cache.shelf, "put", slow)
+        answers = [await door.ask(plan(5)), await door.ask(plan(5))]
+        go.set()
+        await door.cache.settle()
+        assert [answer.cache for answer in answers] == ["miss", "hit"]
+        assert door.asked == 1
+
+
 async def test_a_late_follower_gets_what_was_and_then_the_rest() -> None:
     async with front(memory()) as door:
         first, second = Answer(), Answer()

@@ -124,7 +124,7 @@ class ResponseCache:
             return Bypass()
         shares = question.deterministic and not exchange.inquiry.running_usage
         if shares and wishes.read and (flight := self._join(exchange, question)) is not None:
-            return Follow(flight)
+            return flight
         found = await self.shelf.get(question.key, question.asker)
         if wishes.read:
             if (entry := self._young(found.entry, wishes)) is not None:
@@ -133,9 +133,9 @@ class ResponseCache:
                 return hit
             # Somebody may have begun in the meantime.
             if shares and (flight := self._join(exchange, question)) is not None:
-                return Follow(flight)
-        flight = self.flights.lead(question.key, exchange) if shares else None
-        return Lead(question, found.generations, flight, Recorder(flight))
+                return flight
+        leads = self.flights.lead(question.key, exchange) if shares else None
+        return Lead(question, found.generations, leads, Recorder(leads))
 
     def finish(self, lead: Lead, exchange: Exchange) -> None:
         """Nobody is asked any more. To be called once, unless `lose` is."""
@@ -185,8 +185,12 @@ class ResponseCache:
     def _similar(self, question: Question) -> bool:
         return self.semantic is not None and question.partition is not None
 
-    def _join(self, exchange: Exchange, question: Question) -> Flight | None:
-        return self.flights.join(question.key, stream=exchange.inquiry.stream)
+    def _join(self, exchange: Exchange, question: Question) -> Follow | Hit | None:
+        flight = self.flights.join(question.key, stream=exchange.inquiry.stream)
+        if flight is None or flight.entry is None:
+            return None if flight is None else Follow(flight)
+        flight.leave()  # all of it is here, and only on its way to the store
+        return Hit(flight.entry, "hit")
 
     def _young(self, entry: Entry | None, wishes: Wishes) -> Entry | None:
         if entry is None or wishes.max_age is None:
