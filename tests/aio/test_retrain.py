@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.aio.heads import Head
-from penstock.aio.retrain import Rows, cross_validated, pack_heads, refit, retrain, unpack_heads
+from penstock.aio.retrain import Refit, Rows, cross_validated, pack_heads, refit, retrain, unpack_heads
 from penstock.errors import ConfigError
 
 SIZE = 6
@@ -55,6 +55,11 @@ def test_the_minimum_is_found_for_outcomes_between_0_and_1_and_weights() -> None
 def test_a_head_that_is_right_already_is_kept() -> None:
     kept = [not cross_validated(TRUTH, seen(TRUTH, 200, seed)).better for seed in range(10)]
     assert sum(kept) >= 7
+
+
+def test_a_gain_within_its_error_is_none() -> None:
+    assert not Refit(TRUTH, 100, 1.0, before=0.500, after=0.495, error=0.01).better
+    assert Refit(TRUTH, 100, 1.0, before=0.500, after=0.480, error=0.01).better
 
 
 def test_a_head_that_is_wrong_is_replaced_and_others_are_left_alone() -> None:

@@ -57,6 +57,25 @@ def test_a_promoted_region_comes_back_when_probes_show_that_it_has_recovered() -
     assert feed(book, "+-+++", at=300) == []
 
 
+def test_what_was_good_before_a_promotion_is_no_sign_of_recovery() -> None:
+    book = QualityBook()
+    assert feed(book, "+" * 490 + "-" * 16) == [True]
+    assert feed(book, "+", at=1000) == []
+    # Nor is it where another process has promoted, and this one reads the verdicts later.
+    late = QualityBook()
+    late.restore([("small", "maths", 506.0)])
+    assert feed(late, "+" * 490 + "-" * 16 + "+") == []
+    assert late.is_promoted("small", "maths")
+
+
+def test_verdicts_are_forgotten_with_time() -> None:
+    book = QualityBook(max_age=10 * DAY)
+    feed(book, "-" * 15)
+    assert feed(book, "-", at=11 * DAY) == []
+    (standing,) = book.standings()
+    assert standing.verdicts == 1
+
+
 def test_a_promoted_region_that_is_half_good_stays_promoted() -> None:
     book = QualityBook()
     feed(book, "-" * 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -83,6 +84,25 @@ def test_a_model_whose_choices_are_worth_less_is_rolled_back() -> None:
     ended, (event,) = RULES.step(begun(), trials, 100.0)
     assert ended.champion == "v1"
     assert "choices are worth is less by 0.400" in event.reason
+
+
+def test_one_that_predicts_better_and_chooses_no_better_does_not_move_on() -> None:
+    gains = [(0.5, 0.5), (0.9, 0.1), (0.1, 0.8)] * 30
+    trials = [
+        Trial(float(i), "champion", True, 0.6, 0.9, gain=gain, challenger_gain=challenger_gain)
+        for i, (gain, challenger_gain) in enumerate(gains)
+    ]
+    assert RULES.step(begun(), trials, 100.0) == (begun(), [])
+    assert RULES.step(begun(), [dataclasses.replace(trial, gain=None) for trial in trials], 100.0)[1]
+
+
+def test_a_share_is_not_over_before_the_challenger_has_decided_often_enough() -> None:
+    state = Rollout(champion="v1", challenger="v2", stage="share", since=0.0)
+    trials = [Trial(float(i), "champion", True, 0.6, 0.9) for i in range(200)]
+    trials += [Trial(200.0 + i, "challenger", True, 0.6, 0.9) for i in range(19)]
+    assert RULES.step(state, trials, 300.0) == (state, [])
+    after, _ = RULES.step(state, [*trials, Trial(250.0, "challenger", True, 0.6, 0.9)], 300.0)
+    assert after.stage == "full"
 
 
 def test_one_that_turns_bad_after_full_use_is_rolled_back() -> None:
