@@ -7,6 +7,7 @@ import time
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.assembly import group_of
+from penstock.gateway.cache.store import CacheStoreError
 from penstock.gateway.call import Call
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member
@@ -15,14 +16,16 @@ from penstock.gateway.state import Gateway
 from penstock.protocol.admin import (
     DEFAULT_TTL,
     BackendList,
+    Invalidated,
     ModelState,
     Registered,
     RegisterRequest,
     ReplicaState,
+    parse_invalidate,
     parse_register,
 )
 from penstock.protocol.decode import shown
-from penstock.protocol.errors import HTTPError
+from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
 
 def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
@@ -66,6 +69,21 @@ async def deregister_backend(gateway: Gateway, call: Call, caller: Caller) -> No
     backend = _backend(gateway, request)
     known = await gateway.registry.deregister(group_of(request.model, backend), request.url)
     await call.answer_json(Registered(model=request.model, backend=backend, url=request.url, changed=known))
+
+
+async def invalidate_cache(gateway: Gateway, call: Call, caller: Caller) -> None:
+    check_admin(gateway, call, caller)
+    request = parse_invalidate(await call.body())
+    if gateway.cache is None:
+        raise HTTPError(404, "There is no response cache; 'cache: exact' turns it on.", code="cache_off")
+    try:
+        await gateway.cache.invalidate(request.tenant, request.model)
+    except CacheStoreError as error:
+        headers = retry(UNAVAILABLE_RETRY_SECONDS)
+        raise HTTPError(
+            503, str(error), code="cache_unavailable", type=UNAVAILABLE, headers=headers
+        ) from error
+    await call.answer_json(Invalidated(tenant=request.tenant, model=request.model))
 
 
 def _backend(gateway: Gateway, request: RegisterRequest) -> str:

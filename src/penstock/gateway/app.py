@@ -35,6 +35,7 @@ HANDLERS: dict[str, Handler] = {
     "listBackends": admin.list_backends,
     "registerBackend": admin.register_backend,
     "deregisterBackend": admin.deregister_backend,
+    "invalidateCache": admin.invalidate_cache,
     "health": endpoints.health,
     "ready": endpoints.ready,
     "version": endpoints.version,

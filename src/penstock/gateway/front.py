@@ -79,6 +79,12 @@ class Front:
             self._open_cache(settings),
         )
         self._orchestrator.configure(settings.gateway, self.gateway.deployments)
+        self._use_cache(self.gateway.cache)
+
+    def _use_cache(self, cache: ResponseCache | None) -> None:
+        self.gateway.cache = cache
+        if cache is not None:
+            cache.count = self.gateway.count_cached
 
     async def _ask_inside(
         self, operation: str, body: Mapping[str, Any], *, tier: str, seconds: float = ASK_SECONDS
@@ -98,7 +104,7 @@ class Front:
         config = await self._assembly.apply(settings)
         self.gateway.configure(config, self._assembly.deployments)
         self._orchestrator.configure(config, self.gateway.deployments)
-        self.gateway.cache = cache
+        self._use_cache(cache)
         if old is not None and old is not cache:
             await old.close()
         self.gateway.keys.configure(settings.api_keys)

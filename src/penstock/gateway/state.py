@@ -261,5 +261,14 @@ class Gateway:
         if exchange.route is not None and self.orchestrator is not None:
             self.orchestrator.finished(exchange, self.tenant(exchange.caller), outcome, usage, cost)
 
+    def count_cached(self, tier: str, tenant: str, outcome: str, tokens: int, dollars: float) -> None:
+        """What the response cache did for a request."""
+        families = self.metrics.families
+        families.cache.labels(tier, outcome).inc()
+        if tokens:
+            families.cache_tokens.labels(tier).inc(tokens)
+        if dollars:
+            families.cache_dollars.labels(tier).inc(dollars)
+
     def log_failure(self, exchange: Exchange, where: str, error: Exception) -> None:
         logger.warning("Request %s failed at %s: %s", exchange.call.id, where, error)

@@ -31,6 +31,17 @@ class Registered(msgspec.Struct, kw_only=True):
     changed: bool  # it is new, or was known until now
 
 
+class InvalidateRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tenant: Annotated[str, Meta(description="Whose answers; everybody's otherwise.")] | None = None
+    model: Annotated[str, Meta(description="Answers of which model or tier; all otherwise.")] | None = None
+
+
+class Invalidated(msgspec.Struct, kw_only=True):
+    object: Literal["cache.invalidation"] = "cache.invalidation"
+    tenant: str | None
+    model: str | None
+
+
 class ReplicaState(msgspec.Struct, kw_only=True):
     name: str
     state: Literal["starting", "healthy", "unhealthy", "dead", "leaving"]
@@ -55,7 +66,12 @@ class BackendList(msgspec.Struct, kw_only=True):
 
 
 _decoder: Final = msgspec.json.Decoder(RegisterRequest)
+_invalidate: Final = msgspec.json.Decoder(InvalidateRequest)
 
 
 def parse_register(body: bytes) -> RegisterRequest:
     return decode(_decoder, body)
+
+
+def parse_invalidate(body: bytes) -> InvalidateRequest:
+    return decode(_invalidate, body)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.protocol import sse
-from penstock.protocol.admin import BackendList, Registered, RegisterRequest
+from penstock.protocol.admin import BackendList, Invalidated, InvalidateRequest, Registered, RegisterRequest
 from penstock.protocol.chat import ChatWire
 from penstock.protocol.completion import CompletionWire
 from penstock.protocol.embeddings import EmbeddingResponse, EmbeddingWire
@@ -206,6 +206,15 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Take such a server out again (administrators)",
         request=RegisterRequest,
         response=Registered,
+        errors=(*_POST, 403),
+    ),
+    Operation(
+        path="/admin/cache",
+        method="delete",
+        name="invalidateCache",
+        summary="Give no answer again that was kept so far (administrators)",
+        request=InvalidateRequest,
+        response=Invalidated,
         errors=(*_POST, 403),
     ),
     Operation(
