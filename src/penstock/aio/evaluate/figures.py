@@ -56,9 +56,7 @@ def as_json(report: Report, recipe: str, decisions: DecisionTime | None) -> dict
         **{name: None if found is None else _round(found.mean) for name, found in first.items()},
         "interval": INTERVAL,
         "intervals": {name: _bounds(found) for name, found in first.items() if found is not None},
-        "decision_ms": None
-        if decisions is None
-        else {"p50": round(decisions.p50, 3), "p99": round(decisions.p99, 3), "decisions": decisions.decisions},
+        "decision_ms": None if decisions is None else _decisions(decisions),
         "seen": {name: _judged(judged) for name, judged in report.seen.items()},
         "unseen": None
         if report.unseen is None
@@ -66,6 +64,10 @@ def as_json(report: Report, recipe: str, decisions: DecisionTime | None) -> dict
         "shipped": None if report.shipped is None else _shipped(report.shipped),
         "warnings": list(report.warnings),
     }
+
+
+def _decisions(found: DecisionTime) -> dict[str, Any]:
+    return {"p50": round(found.p50, 3), "p99": round(found.p99, 3), "decisions": found.decisions}
 
 
 def _shipped_figures(shipped: ShippedFigures | None) -> dict[str, Figure | None]:

@@ -1,0 +1,199 @@
+"""Fitting what stands between an embedding and a probability.
+
+How well a model answers is split in two: how hard a query is for all models together, and how much better or
+worse than the others each one does on it. The second is what routing lives on and is mostly noise, so each part
+is a ridge regression with a penalty of its own, chosen by the error on rows left out one by one, which has a
+closed form. Subjects, where rows have them, are learnt first, and their probabilities are inputs of the
+regressions. A logistic head for each model then turns the parts into a calibrated probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.aio.heads import Head
+
+Floats = NDArray[np.float64]
+
+EMBEDDED: Final = 8.0  # the length of a usual embedding beside features of variance 1
+TOPIC_PENALTY: Final = 300.0
+SHARPNESS: Final = 8.0  # of the softmax over subjects
+TOPICS: Final = 20.0  # the length of a certain subject beside the other inputs
+PENALTIES: Final = np.geomspace(30.0, 1e5, 18)
+_STEPS: Final = 12  # of Newton's method
+_FREE: Final = 1e-2  # prior precision of a head's own coefficients
+_BOUND: Final = 1e4  # and of those on other models' parts: refitting may move them a little
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """From an embedding and features to the inputs of the regressions."""
+
+    embedding_mean: Floats  # [width]
+    embedding_scale: float
+    feature_mean: Floats  # [features]
+    feature_scale: Floats
+    topics: tuple[str, ...]
+    topic_weights: Floats  # [width + features, topics]
+    topic_intercepts: Floats  # [topics]
+
+    def scaled(self, embeddings: Floats, features: Floats) -> Floats:
+        return np.hstack(
+            [
+                (embeddings - self.embedding_mean) * self.embedding_scale,
+                (features - self.feature_mean) / self.feature_scale,
+            ]
+        )
+
+    def of(self, embeddings: Floats, features: Floats) -> Floats:
+        """[n, width + features + topics]"""
+        scaled = self.scaled(embeddings, features)
+        if not self.topics:
+            return scaled
+        return np.hstack([scaled, TOPICS * softmax(scaled @ self.topic_weights + self.topic_intercepts)])
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Everything that is learnt. `weights` has a column for how hard a query is, and one for each model."""
+
+    inputs: Inputs
+    models: tuple[str, ...]
+    weights: Floats  # [inputs, 1 + models]
+    intercepts: Floats  # [1 + models]
+    heads: dict[str, Head]
+
+    def vectors(self, embeddings: Floats, features: Floats) -> Floats:
+        """[n, 1 + models]: what the heads see."""
+        return np.asarray(self.inputs.of(embeddings, features) @ self.weights + self.intercepts)
+
+
+def train(
+    embeddings: Floats, features: Floats, ok: Floats, models: tuple[str, ...], groups: Sequence[str]
+) -> Trained:
+    """`ok` [n, m] may have gaps (nan); `groups` [n] are subjects, empty where a row has none."""
+    inputs, x = _inputs(embeddings, features, groups)
+    residual = ok - np.nanmean(ok, axis=0)
+    hard = np.nanmean(residual, axis=1)
+    parts = np.hstack([hard[:, None], residual - hard[:, None]])
+    weights = np.zeros((x.shape[1], parts.shape[1]))
+    intercepts = np.zeros(parts.shape[1])
+    left_out = np.full(parts.shape, np.nan)
+    for rows, columns in _measured_alike(parts):
+        ridge = Ridge(x[rows])
+        for column in columns:
+            weights[:, column], intercepts[column], left_out[rows, column] = ridge.best(parts[rows, column])
+    heads = {model: _head(left_out, ok[:, at], at + 1) for at, model in enumerate(models)}
+    return Trained(inputs, models, weights, intercepts, heads)
+
+
+def _inputs(embeddings: Floats, features: Floats, groups: Sequence[str]) -> tuple[Inputs, Floats]:
+    """And the training rows' own: with subjects as they look when the row itself is left out."""
+    mean = embeddings.mean(axis=0)
+    length = float(np.sqrt(((embeddings - mean) ** 2).sum(axis=1).mean())) or 1.0
+    plain = Inputs(
+        mean,
+        EMBEDDED / length,
+        features.mean(axis=0),
+        features.std(axis=0) + 1e-6,
+        (),
+        np.zeros((0, 0)),
+        np.zeros(0),
+    )
+    scaled = plain.scaled(embeddings, features)
+    topics = tuple(sorted({group for group in groups if group}))
+    if len(topics) < 2:
+        return plain, scaled
+    named = np.array([row for row, group in enumerate(groups) if group])
+    member = np.array([[groups[row] == topic for topic in topics] for row in named], dtype=np.float64)
+    weights, intercepts, left_out = Ridge(scaled[named]).at(member, TOPIC_PENALTY)
+    scores = scaled @ weights + intercepts
+    scores[named] = left_out
+    inputs = Inputs(
+        plain.embedding_mean,
+        plain.embedding_scale,
+        plain.feature_mean,
+        plain.feature_scale,
+        topics,
+        weights,
+        intercepts,
+    )
+    return inputs, np.hstack([scaled, TOPICS * softmax(scores)])
+
+
+class Ridge:
+    """Ridge regressions on the same rows, with the prediction of every row by a fit without it."""
+
+    def __init__(self, x: Floats) -> None:
+        self._mean = x.mean(axis=0)
+        centred = x - self._mean
+        values, self._basis = np.linalg.eigh(centred.T @ centred)
+        self._values = np.maximum(values, 0.0)
+        self._rotated = centred @ self._basis
+        self._squared = self._rotated**2
+
+    def at(self, y: Floats, penalty: float) -> tuple[Floats, Floats, Floats]:
+        """Weights [inputs, columns], intercepts and left-out predictions [n, columns]."""
+        mean = y.mean(axis=0)
+        inner = (self._rotated.T @ (y - mean)) / (self._values + penalty)[:, None]
+        fitted = self._rotated @ inner + mean
+        lever = self._squared @ (1.0 / (self._values + penalty)) + 1.0 / len(y)
+        weights = self._basis @ inner
+        left_out = (fitted - lever[:, None] * y) / (1.0 - lever)[:, None]
+        return weights, mean - self._mean @ weights, left_out
+
+    def best(self, y: Floats) -> tuple[Floats, float, Floats]:
+        """The same for one column, with the penalty whose left-out error is least."""
+        mean = float(y.mean())
+        projected = self._rotated.T @ (y - mean)
+        errors = []
+        for penalty in PENALTIES:
+            shrunk = 1.0 / (self._values + penalty)
+            rest = y - mean - self._rotated @ (projected * shrunk)
+            errors.append(float(np.mean((rest / (1.0 - self._squared @ shrunk - 1.0 / len(y))) ** 2)))
+        weights, intercept, left_out = self.at(y[:, None], float(PENALTIES[int(np.argmin(errors))]))
+        return weights[:, 0], float(intercept[0]), left_out[:, 0]
+
+
+def _measured_alike(parts: Floats) -> list[tuple[NDArray[np.intp], list[int]]]:
+    """Columns by the rows they were measured on: one decomposition serves all columns of the same rows."""
+    found: dict[bytes, tuple[NDArray[np.intp], list[int]]] = {}
+    for column in range(parts.shape[1]):
+        known = np.isfinite(parts[:, column])
+        found.setdefault(known.tobytes(), (np.flatnonzero(known), []))[1].append(column)
+    return list(found.values())
+
+
+def _head(left_out: Floats, ok: Floats, column: int) -> Head:
+    """A logistic regression on how hard a query is and on the model's own part; next to nothing on others."""
+    rows = np.isfinite(ok)
+    width = left_out.shape[1]
+    design = np.zeros((int(rows.sum()), width + 1))
+    design[:, 0], design[:, column], design[:, -1] = left_out[rows, 0], left_out[rows, column], 1.0
+    precision = np.full(width + 1, _BOUND)
+    precision[[0, column, width]] = _FREE
+    outcome = ok[rows]
+    weights = np.zeros(width + 1)
+    hessian = np.diag(precision)
+    for _ in range(_STEPS):
+        chance = sigmoid(design @ weights)
+        slope = design.T @ (chance - outcome) + precision * weights
+        hessian = (design * (chance * (1.0 - chance))[:, None]).T @ design + np.diag(precision)
+        weights = weights - np.linalg.solve(hessian, slope)
+    return Head(
+        weights[:-1].astype(np.float32), float(weights[-1]), np.linalg.inv(hessian).astype(np.float32)
+    )
+
+
+def softmax(scores: Floats) -> Floats:
+    raised = np.exp(SHARPNESS * (scores - scores.max(axis=1, keepdims=True)))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def sigmoid(value: Floats) -> Floats:
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(value, -30.0, 30.0))))
