@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli.route import eval as eval_
 from penstock.cli.route import report
 
 app = typer.Typer(
@@ -18,3 +19,4 @@ app = typer.Typer(
 )
 
 app.command(epilog=report.EPILOG)(report.report)
+app.command("eval", epilog=eval_.EPILOG)(eval_.evaluate)
