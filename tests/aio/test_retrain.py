@@ -99,6 +99,11 @@ def test_a_covariance_that_is_singular_does_no_harm() -> None:
     assert np.isfinite(refit(flat, seen(TRUTH, 100)).coefficients).all()
 
 
+def test_good_answers_to_questions_that_are_hard_for_the_expert_too_are_a_class() -> None:
+    rows = seen(TRUTH, 200)
+    assert cross_validated(head(), Rows(rows.vectors, 0.2 * rows.outcomes, rows.weights)).rows == 200
+
+
 def test_heads_survive_being_packed() -> None:
     (name, found), *rest = unpack_heads(pack_heads({"small": TRUTH})).items()
     assert (name, rest) == ("small", [])

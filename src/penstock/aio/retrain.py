@@ -158,7 +158,8 @@ def _check(head: Head, rows: Rows) -> None:
         raise ConfigError(
             "Verdicts to learn from must have finite vectors, weights above 0 and outcomes from 0 to 1."
         )
-    good = int((rows.outcomes >= 0.5).sum())
+    # A good answer to a question that is too hard for anybody has an outcome just above 0.
+    good = int((rows.outcomes > 0).sum())
     if n < LEAST_ROWS or min(good, n - good) < LEAST_OF_A_CLASS:
         raise ConfigError(
             f"{n} verdicts, {good} of them good, are too few to learn from; {LEAST_ROWS} are needed, "

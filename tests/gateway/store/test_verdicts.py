@@ -112,6 +112,12 @@ def test_vectors_come_back_for_learning_by_reference_in_order(table: VerdictTabl
     assert table.rows("nothing") == {}
 
 
+def test_agreeing_with_the_expert_is_as_right_as_the_expert_probably_is(table: VerdictTable) -> None:
+    for outcome in ("same", "expert_better", "low_better"):
+        table.add(row(space="light-1", vector=vector(1), outcome=outcome, expert_quality=0.7))
+    assert table.rows("light-1")["Phi-3-mini"].outcomes.tolist() == [0.7, 0, 1]
+
+
 def test_trials_are_clear_verdicts_that_two_models_had_rated(table: VerdictTable) -> None:
     table.add(row(predicted=0.9))
     table.add(row(predicted=0.9, challenged=0.8, outcome="unclear"))
@@ -192,6 +198,24 @@ def test_a_promotion_is_kept_once_however_many_processes_see_it(learning: Learni
         Event(1000, "promoted", "small maths", "It was bad."),
     ]
     assert [event.at for event in learning.events(what="promoted")] == [1000]
+
+
+def test_a_book_that_is_built_again_after_a_restart_repeats_nothing(
+    table: VerdictTable, learning: LearningTable
+) -> None:
+    for number in range(60):
+        table.add(row(at=1000 + number, outcome="expert_better" if number < 20 else "same"))
+
+    def built() -> list[bool]:
+        book = QualityBook()
+        book.restore(learning.promoted())
+        changes = [book.add(seen.tier, seen.region, seen.outcome, seen.at) for seen in table.after(0)]
+        return [learning.change(change) for change in changes if change]
+
+    assert built() == [True, True]
+    assert built() == [False, False]
+    assert learning.promoted() == []
+    assert [event.what for event in learning.events()] == ["restored", "promoted"]
 
 
 def test_of_two_processes_that_move_the_rollout_on_one_wins(learning: LearningTable) -> None:

@@ -47,8 +47,19 @@ class LearningTable:
             ).fetchall()
 
     def change(self, change: Change) -> bool:
-        """Keep a promotion, or its end, and record it; False if another process has done so already."""
+        """Keep a promotion, or its end, and record it; False if that was done already.
+
+        It may have been by another process that follows the same verdicts, or before a restart, after which
+        a book that is built again comes to the same changes at the same times.
+        """
+        what = "promoted" if change.promoted else "restored"
+        event = Event(change.at, what, f"{change.tier} {change.region}", change.reason)
         with self._database.write() as connection:
+            if connection.execute(
+                "SELECT 1 FROM routing_events WHERE at = ? AND what = ? AND subject = ?",
+                (int(event.at), event.what, event.subject),
+            ).fetchone():
+                return False
             if change.promoted:
                 done = connection.execute(
                     "INSERT OR IGNORE INTO promoted (tier, region, at, reason) VALUES (?, ?, ?, ?)",
@@ -59,8 +70,7 @@ class LearningTable:
                     "DELETE FROM promoted WHERE tier = ? AND region = ?", (change.tier, change.region)
                 ).rowcount
             if done:
-                what = "promoted" if change.promoted else "restored"
-                _record(connection, [Event(change.at, what, f"{change.tier} {change.region}", change.reason)])
+                _record(connection, [event])
                 connection.execute(_CHANGED)
         return bool(done)
 
