@@ -7,25 +7,31 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import hub
-from penstock.config import CascadeConfig
+from penstock.config import BackendConfig, CascadeConfig, GatewayConfig, HealthConfig, ModelConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.request import EngineStats, TokenEvent
 from penstock.engine.request import Request as EngineRequest
 from penstock.gateway import second_look
-from penstock.gateway.accounts import Price
+from penstock.gateway.accounts import Accounts, KeyRing, Price
+from penstock.gateway.attempts import Answering, have_answered
 from penstock.gateway.backends import Backend, BackendError
+from penstock.gateway.backends.relay import RelayBackend
 from penstock.gateway.call import ClientGoneError
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.backend import OPERATIONS, EngineBackend
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.messages import speak
 from penstock.gateway.second_look import Looked, with_second_look
+from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Metrics
 from penstock.protocol.shapes import UsageCount
 from penstock.text.tokenizer import Tokenizer
@@ -33,6 +39,7 @@ from tests.backends import InstantEngine
 from tests.gateway.backends.asking import Got, backend_of, exchange_of
 from tests.gateway.door import save_tiny_chat
 from tests.servers.http import HangUp, LocalServer, Reply, Request, answer
+from tests.servers.openai import WORD, Fleet
 
 OPTIONS = CascadeConfig(enabled=True, confidence=0.5, hold_tokens=4)
 REFUSAL = "I cannot help with that request, as an AI language model."
@@ -344,6 +351,40 @@ async def test_what_one_replica_had_begun_is_not_sent_when_another_takes_over() 
     assert looked.look.reasons == (), "of the words that were lost nothing is held against the others"
     assert got.text.strip() == GOOD
     assert exchange.billed().completion == len(GOOD.split())
+
+
+async def test_a_try_that_fails_while_it_is_held_leaves_nothing_to_the_next_replicas(tmp_path: Path) -> None:
+    fleet = Fleet()
+    async with fleet.replica() as one, fleet.replica() as two:
+        deployment = Deployment(ModelConfig(name="mine"), GatewayConfig(), None)
+        backends = [
+            RelayBackend(deployment.config, BackendConfig(name=url, kind="vllm", url=url), HealthConfig())
+            for url in (one.url, two.url)
+        ]
+        for backend in backends:
+            deployment.dispatcher.add(backend, 1.0)
+            await backend.start()
+        members = deployment.dispatcher.members.values()
+        while not all(member.look(time.monotonic()) for member in members):  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(0.001)
+        accounts, registry = Accounts.open(None), SharedRegistry(tmp_path)
+        gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), accounts, Metrics(), registry)
+        plan = json.dumps({"tokens": 40, "faults": ["half"]})
+        exchange = asked(got := Got(), stream=True, messages=[{"role": "user", "content": plan}])
+
+        async def attempt() -> None:
+            tenant = gateway.tenant(exchange.caller)
+            await have_answered(
+                gateway, exchange, tenant, "standard", Answering(deployment), lambda *sizes: None
+            )
+
+        options = CascadeConfig(confidence=0.001, hold_tokens=30)
+        await with_second_look(exchange, attempt, options, QUESTION)
+        for backend in backends:
+            await backend.close()
+    assert fleet.tries.total() == 2
+    assert got.text == WORD * 40
+    assert exchange.billed().completion == 40
 
 
 async def test_a_stream_of_large_parts_is_not_held_beyond_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

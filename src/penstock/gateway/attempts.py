@@ -181,6 +181,8 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
     """One replica's try. Its failures, and only its own, count for its health."""
     backend = member.backend
     exchange.upstream_model = backend.upstream_model
+    if exchange.begun:
+        exchange.reset()  # another one's beginning, which was held back
     try:
         await backend.answer(exchange)
         now = time.monotonic()
