@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.aio.monitor import Event, QualityBook, RetrainRule, Rollout, RolloutRules
+from penstock.aio.monitor import Change, Event, QualityBook, RetrainRule, Rollout, RolloutRules
 from penstock.aio.predictor import Predictor
 from penstock.aio.retrain import pack_heads, retrain, unpack_heads
 from penstock.config import RoutingConfig
@@ -44,9 +44,12 @@ def as_good(quality: float, expert: float) -> float:
 class Learning:
     """The event loop's, but for what is said to run in a thread. Without a folder nothing is learned."""
 
-    def __init__(self, folder: Path | None, *, leads: bool) -> None:
+    def __init__(
+        self, folder: Path | None, *, leads: bool, load: Callable[[str], Predictor] | None = None
+    ) -> None:
         """`leads`: of several processes this one decides when to learn; verdicts are everybody's."""
         self._folder = folder
+        self._load = load or _load
         self._leads = leads
         self._config = RoutingConfig()
         self._loaded: dict[str, Predictor] = {}  # by what the configuration calls it
@@ -63,10 +66,8 @@ class Learning:
 
     def prepare(self, config: RoutingConfig) -> Predictor:
         """Load the predictor that is configured. Raises ConfigError; changes nothing that is in use."""
-        from penstock.aio.predictor import load_predictor  # what it takes is not needed without a ladder
-
         if config.predictor not in self._loaded:
-            self._loaded[config.predictor] = load_predictor(config.predictor)
+            self._loaded[config.predictor] = self._load(config.predictor)
         return self._loaded[config.predictor]
 
     def configure(self, config: RoutingConfig, models: Mapping[str, str]) -> None:
@@ -83,7 +84,9 @@ class Learning:
         self._seen, self._version = 0, -1
         if self._table is not None:
             self._book.restore(self._table.promoted())
-            self._follow(self._news())
+            while (news := self._news())[0]:
+                self._keep(self._follow(news))
+            self._follow(news)
 
     # ------------------------------------------------------------ what the router asks
 
@@ -134,7 +137,8 @@ class Learning:
     async def refresh(self) -> None:
         """Take over what this process and others have found out."""
         if self._table is not None:
-            self._follow(await asyncio.to_thread(self._news))
+            changes = self._follow(await asyncio.to_thread(self._news))
+            await asyncio.to_thread(self._keep, changes)
 
     def _news(self) -> tuple[list[Seen], Raters | None]:
         """In a thread: verdicts that the book does not have, and who rates now if that has changed."""
@@ -146,8 +150,10 @@ class Learning:
             raters, self._version = self._current(self._table), version
         return self._verdicts.after(self._seen), raters
 
-    def _follow(self, news: tuple[list[Seen], Raters | None]) -> None:
+    def _follow(self, news: tuple[list[Seen], Raters | None]) -> list[Change]:
+        """Count what is new; what follows from it."""
         seen, raters = news
+        changes: list[Change] = []
         if raters is not None:
             if self._raters is not None and raters.champion.version != self._raters.champion.version:
                 logger.info("Requests are rated by %s now.", raters.champion.version)
@@ -162,7 +168,14 @@ class Learning:
             change = self._book.add(
                 verdict.tier, verdict.region, verdict.outcome, verdict.at, verdict.predicted
             )
-            if change is not None and self._table is not None and self._table.change(change):
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def _keep(self, changes: list[Change]) -> None:
+        """In a thread: for other processes, and the next start."""
+        for change in changes:
+            if self._table is not None and self._table.change(change):
                 way = "go further up from" if change.promoted else "may go to"
                 logger.warning("Queries about %s %s %s: %s", change.region, way, change.tier, change.reason)
 
@@ -190,10 +203,11 @@ class Learning:
     async def learn(self) -> None:
         """Where there is reason to: fit anew, put on trial, take into use or back."""
         if self._leads and self._table is not None:
-            await asyncio.to_thread(self._learn, time.time())
+            await asyncio.to_thread(self.learn_at, time.time())
             await self.refresh()
 
-    def _learn(self, now: float) -> None:
+    def learn_at(self, now: float) -> None:
+        """In a thread: the next step that verdicts give reason for, at this Unix time."""
         assert self._verdicts is not None
         assert self._table is not None
         table, verdicts = self._table, self._verdicts
@@ -248,3 +262,9 @@ class Learning:
     def _tell(events: list[Event]) -> None:
         for event in events:
             logger.warning("The predictor %s: %s. %s", event.subject, event.what, event.reason)
+
+
+def _load(which: str) -> Predictor:
+    from penstock.aio.predictor import load_predictor  # what it takes is not needed without a ladder
+
+    return load_predictor(which)

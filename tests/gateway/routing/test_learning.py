@@ -1,0 +1,204 @@
+"""What follows from verdicts in the store: heads learned anew, tried beside the old ones, taken back if bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.aio.heads import Head
+from penstock.aio.monitor import Rollout
+from penstock.aio.predictor import CalibrationSample, Predictor, Rating
+from penstock.aio.query import Query
+from penstock.aio.retrain import pack_heads
+from penstock.config import RoutingConfig
+from penstock.gateway.routing.learning import LEARNED, Learning, as_good
+from penstock.gateway.store import Database
+from penstock.gateway.store.learning import LearningTable, StoredPredictor
+from penstock.gateway.store.verdicts import VerdictRow, VerdictTable
+
+DAY = 86_400
+START = 1_700_000_000 // DAY * DAY
+REFERENCES = ("small", "large")
+
+
+def head(slope: float, intercept: float) -> Head:
+    return Head(np.array([slope], np.float32), intercept, np.eye(2, dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class OneNumber:
+    """A predictor whose vector is how long the question is, in tens of characters."""
+
+    heads: Mapping[str, Head]
+    version: str = "base"
+    name: str = "test"
+    references: tuple[str, ...] = REFERENCES
+    sample: CalibrationSample = field(
+        default_factory=lambda: CalibrationSample(REFERENCES, np.ones((1, 2), "f4"), np.ones((1, 2), "f4"))
+    )
+
+    def rate(self, query: Query, references: Sequence[str]) -> Rating:
+        vector = np.array([len(query.ask) / 10], np.float32)
+        scores = [
+            float(self.heads[name].coefficients @ vector) + self.heads[name].intercept for name in references
+        ]
+        quality = tuple(float(1 / (1 + np.exp(-score))) for score in scores)
+        return Rating(quality, (0.0,) * len(quality), "general", vector)
+
+    def refitted(self, heads: Mapping[str, Head], version: str) -> Predictor:
+        return replace(self, heads=dict(heads), version=version)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path)
+
+
+@pytest.fixture
+def learning(tmp_path: Path) -> Learning:
+    base = OneNumber({"small": head(0.0, 3.0), "large": head(0.0, 3.0)})
+    made = Learning(tmp_path, leads=True, load=lambda _: base)
+    made.configure(RoutingConfig(predictor="test"), {"low": "model"})
+    made.learn_at(START)
+    return made
+
+
+def verdict(at: float, length: float, *, good: bool, region: str = "general", **fields: object) -> VerdictRow:
+    row = VerdictRow(
+        at=int(at),
+        tenant="acme",
+        request="r",
+        tier="low",
+        model="model",
+        expert="top",
+        reference="small",
+        region=region,
+        kind="number",
+        judge="number",
+        outcome="same" if good else "expert_better",
+        score=1.0,
+        predicted=0.95,
+        expert_quality=0.95,
+        space="base",
+        vector=np.array([length], "<f4").tobytes(),
+    )
+    return replace(row, **fields)  # type: ignore[arg-type]
+
+
+def fill(database: Database, at: float, count: int = 240, **fields: object) -> None:
+    """Long questions are answered badly, short ones well: something to learn."""
+    table, draw = VerdictTable(database), np.random.default_rng(1)
+    for number in range(count):
+        length = float(draw.uniform(0, 4))
+        good = bool(draw.random() < 1 / (1 + np.exp(3 * (length - 2))))
+        table.add(verdict(at + number, length, good=good, region=f"r{number % 20}", **fields))
+
+
+def state(database: Database) -> Rollout:
+    _, found = LearningTable(database).rollout()
+    assert found is not None
+    return found
+
+
+def test_too_many_answers_that_should_have_gone_up_make_it_learn(
+    learning: Learning, database: Database
+) -> None:
+    fill(database, START + 2 * DAY)
+    learning.learn_at(START + 3 * DAY)
+    [event] = LearningTable(database).events(1, LEARNED)
+    assert "should have come from a better tier" in event.reason
+    assert state(database).stage == "shadow"
+    stored = LearningTable(database).predictor(state(database).challenger)
+    assert stored is not None
+    assert stored.space == "base"
+
+
+async def test_what_was_learned_knows_what_the_old_one_did_not(
+    learning: Learning, database: Database
+) -> None:
+    fill(database, START + 2 * DAY)
+    learning.learn_at(START + 3 * DAY)
+    await learning.refresh()
+    challenger = learning.raters.challenger
+    assert challenger is not None
+    short, long = (challenger.rate(Query("x" * n), REFERENCES).quality[0] for n in (3, 38))
+    assert short > 0.7
+    assert long < 0.3
+    # In shadow it decides nothing.
+    assert all(learning.predictor(f"request {n}") is learning.raters.champion for n in range(50))
+
+
+async def test_a_bad_one_is_rolled_back_and_a_good_one_taken_into_use(
+    learning: Learning, database: Database
+) -> None:
+    table = LearningTable(database)
+    for version, challenged in (("bad", 0.05), ("good", 0.97)):
+        table.save(StoredPredictor(version, START, "base", pack_heads({"small": head(0.0, 1.0)}), "test"))
+        number, current = table.rollout()
+        assert current is not None
+        now = START + (10 if version == "bad" else 40) * DAY
+        table.set_rollout(number, Rollout(champion="base", challenger=version, stage="shadow", since=now), [])
+        for step in range(3):  # shadow, share, full
+            for n in range(80):
+                arm = "challenger" if step and n % 3 == 0 else "champion"
+                row = verdict(now + n, 1.0, good=True, predicted=0.8, challenged=challenged, arm=arm)
+                VerdictTable(database).add(row)
+            now += DAY
+            learning.learn_at(now)
+            if state(database).stage == "steady":
+                break
+        await learning.refresh()
+        assert learning.raters.champion.version == ("base" if version == "bad" else "good")
+        assert learning.raters.challenger is None
+    kinds = [event.what for event in table.events()]
+    assert "rolled back" in kinds
+    assert kinds.index("kept") < kinds.index("rolled back")
+
+
+async def test_promotions_are_the_same_in_every_process_and_after_a_restart(
+    learning: Learning, database: Database, tmp_path: Path
+) -> None:
+    for n in range(40):
+        VerdictTable(database).add(verdict(START + n, 1.0, good=False, region="maths"))
+        VerdictTable(database).add(verdict(START + n, 1.0, good=True, region="law"))
+    await learning.refresh()
+    assert learning.closed("low", "maths")
+    assert not learning.closed("low", "law")
+    other = Learning(
+        tmp_path, leads=False, load=lambda _: OneNumber({"small": head(0, 3), "large": head(0, 3)})
+    )
+    other.configure(RoutingConfig(predictor="test"), {"low": "model"})
+    assert other.promoted() == learning.promoted()
+    assert [event.what for event in LearningTable(database).events()].count("promoted") == 1
+
+
+def test_verdicts_on_another_model_say_nothing_about_the_one_that_took_its_place(
+    tmp_path: Path, database: Database
+) -> None:
+    for n in range(40):
+        VerdictTable(database).add(verdict(START + n, 1.0, good=False))
+    learning = Learning(
+        tmp_path, leads=True, load=lambda _: OneNumber({"small": head(0, 3), "large": head(0, 3)})
+    )
+    learning.configure(RoutingConfig(predictor="test"), {"low": "a new model"})
+    assert not learning.closed("low", "general")
+
+
+async def test_history_in_a_region_corrects_what_is_predicted_there(
+    learning: Learning, database: Database
+) -> None:
+    for n in range(60):
+        VerdictTable(database).add(verdict(START + n, 1.0, good=n % 10 != 0, region="law", predicted=0.6))
+    await learning.refresh()
+    assert learning.blended("low", "law", 0.5, 0.9) > 0.6
+    assert learning.blended("low", "maths", 0.5, 0.9) == 0.5
+
+
+def test_as_good_as_the_expert_is_what_is_not_lost_against_it() -> None:
+    assert as_good(0.9, 0.9) == 1.0
+    assert as_good(0.95, 0.9) == 1.0
+    assert as_good(0.5, 0.9) == pytest.approx(0.6)
