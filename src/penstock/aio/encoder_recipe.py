@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.aio.encoder_training import Trained, sigmoid, train
+from penstock.aio.encoder_training import Trained, rated, train
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.encoded import KeptEmbeddings
 from penstock.aio.features import features
@@ -29,11 +29,11 @@ class EncoderRecipe:
     def fit(self, train_: Dataset, also: Sequence[Dataset]) -> EncoderFitted:
         tables = [train_, *also]
         queries = [query for table in tables for query in table.queries]
-        ok = np.vstack([_columns(table, train_.models) for table in tables])
+        ok = np.vstack([columns_of(table, train_.models) for table in tables])
         groups = [group for table in tables for group in table.groups or [""] * len(table)]
         known = np.flatnonzero(np.isfinite(ok).any(axis=1))
         embedded, measured = self.read([queries[row] for row in known])
-        trained = train(embedded, measured, ok[known], train_.models, [groups[row] for row in known])
+        trained, _ = train(embedded, measured, ok[known], train_.models, [groups[row] for row in known])
         return EncoderFitted(trained, self.read)
 
     def read(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
@@ -53,26 +53,17 @@ class EncoderFitted:
         self._read = read
 
     def predict(self, queries: Sequence[Query]) -> Floats:
-        return sigmoid(self._linear(queries)[0])
+        return self._rated(queries)[0]
 
     def deviation(self, queries: Sequence[Query]) -> Floats:
-        linear, spread = self._linear(queries)
-        chance = sigmoid(linear)
-        return np.asarray(chance * (1.0 - chance) * spread)
+        return self._rated(queries)[1]
 
-    def _linear(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
-        """Log-odds, and their standard deviations."""
-        vectors = self.trained.vectors(*self._read(queries))
-        design = np.hstack([vectors, np.ones((len(vectors), 1))])
-        linear, spread = [], []
-        for model in self.trained.models:
-            head = self.trained.heads[model]
-            linear.append(vectors @ head.coefficients + head.intercept)
-            spread.append(np.sqrt(np.einsum("ij,jk,ik->i", design, head.covariance, design)))
-        return np.stack(linear, axis=1), np.stack(spread, axis=1)
+    def _rated(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
+        heads = [self.trained.heads[model] for model in self.trained.models]
+        return rated(self.trained.vectors(*self._read(queries)), heads)
 
 
-def _columns(table: Dataset, models: Sequence[str]) -> Floats:
+def columns_of(table: Dataset, models: Sequence[str]) -> Floats:
     """Outcomes of these models, nan where the table has none."""
     found = np.full((len(table), len(models)), np.nan)
     for at, model in enumerate(models):

@@ -1,9 +1,9 @@
 """Fitting what stands between an embedding and a probability.
 
 How well a model answers is split in two: how hard a query is for all models together, and how much better or
-worse than the others each one does on it. The second is what routing lives on and is mostly noise, so each part
-is a ridge regression with a penalty of its own, chosen by the error on rows left out one by one, which has a
-closed form. Subjects, where rows have them, are learnt first, and their probabilities are inputs of the
+worse than the others each one does on it. The second is what routing lives on and is mostly noise: so each
+part is a ridge regression with a penalty of its own, chosen by the error on rows left out one by one, which
+has a closed form. Subjects, where rows have them, are learnt first, and their probabilities are inputs of the
 regressions. A logistic head for each model then turns the parts into a calibrated probability.
 """
 
@@ -26,6 +26,7 @@ SHARPNESS: Final = 8.0  # of the softmax over subjects
 TOPICS: Final = 20.0  # the length of a certain subject beside the other inputs
 PENALTIES: Final = np.geomspace(30.0, 1e5, 18)
 _STEPS: Final = 12  # of Newton's method
+_TURNS: Final = 20
 _FREE: Final = 1e-2  # prior precision of a head's own coefficients
 _BOUND: Final = 1e4  # and of those on other models' parts: refitting may move them a little
 
@@ -75,12 +76,15 @@ class Trained:
 
 def train(
     embeddings: Floats, features: Floats, ok: Floats, models: tuple[str, ...], groups: Sequence[str]
-) -> Trained:
-    """`ok` [n, m] may have gaps (nan); `groups` [n] are subjects, empty where a row has none."""
+) -> tuple[Trained, Floats]:
+    """And the vectors of the training rows, each as if it had been left out.
+
+    `ok` [n, m] may have gaps (nan), but no empty row or column; `groups` [n] are subjects, empty where a row
+    has none.
+    """
     inputs, x = _inputs(embeddings, features, groups)
-    residual = ok - np.nanmean(ok, axis=0)
-    hard = np.nanmean(residual, axis=1)
-    parts = np.hstack([hard[:, None], residual - hard[:, None]])
+    hard, usual = _effects(ok)
+    parts = np.hstack([hard[:, None], ok - hard[:, None] - usual])
     weights = np.zeros((x.shape[1], parts.shape[1]))
     intercepts = np.zeros(parts.shape[1])
     left_out = np.full(parts.shape, np.nan)
@@ -89,7 +93,19 @@ def train(
         for column in columns:
             weights[:, column], intercepts[column], left_out[rows, column] = ridge.best(parts[rows, column])
     heads = {model: _head(left_out, ok[:, at], at + 1) for at, model in enumerate(models)}
-    return Trained(inputs, models, weights, intercepts, heads)
+    # Where a model was not measured, the part it would have had is what is usual: none.
+    return Trained(inputs, models, weights, intercepts, heads), np.nan_to_num(left_out)
+
+
+def _effects(ok: Floats) -> tuple[Floats, Floats]:
+    """What is particular to each row and to each model, by turns until both agree: rows are measured on
+    different models, and an easy file must not make its models look good."""
+    rows, models = np.zeros(len(ok)), np.zeros(ok.shape[1])
+    for _ in range(_TURNS):
+        models = np.nanmean(ok - rows[:, None], axis=0)
+        rows = np.nanmean(ok - models, axis=1)
+        rows -= rows.mean()
+    return rows, models
 
 
 def _inputs(embeddings: Floats, features: Floats, groups: Sequence[str]) -> tuple[Inputs, Floats]:
@@ -188,6 +204,18 @@ def _head(left_out: Floats, ok: Floats, column: int) -> Head:
     return Head(
         weights[:-1].astype(np.float32), float(weights[-1]), np.linalg.inv(hessian).astype(np.float32)
     )
+
+
+def rated(vectors: Floats, heads: Sequence[Head]) -> tuple[Floats, Floats]:
+    """Probabilities [n, heads] and their standard deviations."""
+    design = np.hstack([vectors, np.ones((len(vectors), 1))])
+    chances, deviations = [], []
+    for head in heads:
+        chance = sigmoid(vectors @ head.coefficients + head.intercept)
+        spread = np.sqrt(((design @ head.covariance) * design).sum(axis=1))
+        chances.append(chance)
+        deviations.append(chance * (1.0 - chance) * spread)
+    return np.stack(chances, axis=1), np.stack(deviations, axis=1)
 
 
 def softmax(scores: Floats) -> Floats:
