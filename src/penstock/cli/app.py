@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, chat, complete, config, doctor, keys, pull, route, serve, usage
+from penstock.cli import bench, cache, chat, complete, config, doctor, keys, pull, route, serve, usage
 from penstock.errors import ConfigError, InvalidRequestError, ModelError, PenstockError
 
 USER_MISTAKES = (ConfigError, ModelError, InvalidRequestError)
@@ -53,6 +53,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(route.app, name="route")
+app.add_typer(cache.app, name="cache")
 
 
 @app.command()
