@@ -1,4 +1,4 @@
-"""What follows from verdicts in the store: heads learned anew, tried beside the old ones, taken back if bad."""
+"""What follows from verdicts in the store: heads learned anew, tried beside the old, taken back if bad."""
 
 from __future__ import annotations
 
