@@ -21,7 +21,7 @@ from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.cache.cache import ResponseCache
-from penstock.gateway.cache.opening import open_cache
+from penstock.gateway.cache.opening import open_cache, open_semantic
 from penstock.gateway.engines import KeptEngine, start_engines
 from penstock.gateway.http import LimitedHTTPProtocol
 from penstock.gateway.inside import ASK_SECONDS, InsideAnswer, ask_inside
@@ -92,7 +92,10 @@ class Front:
         return await ask_inside(self.gateway, operation, body, tier=tier, seconds=seconds)
 
     def _open_cache(self, settings: Settings) -> ResponseCache | None:
-        return open_cache(settings.gateway.cache, state_folder(settings.state_dir), share=settings.workers)
+        config = settings.gateway.cache
+        semantic = open_semantic(config) if config.semantic else None
+        folder = state_folder(settings.state_dir)
+        return open_cache(config, folder, share=settings.workers, semantic=semantic)
 
     async def reload(self, settings: Settings) -> None:
         """Serve what these settings say, or raise ConfigError and go on as before."""
@@ -100,7 +103,7 @@ class Front:
         self._orchestrator.prepare(settings.gateway)
         cache, old = self.gateway.cache, self.gateway.cache
         if settings.gateway.cache != self._settings.gateway.cache:
-            cache = self._open_cache(settings)
+            cache = await asyncio.to_thread(self._open_cache, settings)
         config = await self._assembly.apply(settings)
         self.gateway.configure(config, self._assembly.deployments)
         self._orchestrator.configure(config, self.gateway.deployments)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvloop
 
+from penstock.aio.encoder import load_encoder
 from penstock.config import Settings
 from penstock.gateway.accounts import KeyRing
 from penstock.gateway.assembly import Assembly
@@ -38,6 +39,8 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     with bound(settings.host, settings.port) as listener, Banner() as banner:
         settings = named(settings, banner.fetching)
         plans = plan_engines(settings, banner.fetching)
+        if settings.gateway.cache.semantic or settings.gateway.routing.predictor == "encoder":
+            load_encoder(progress=banner.fetching)  # fetched here, where one can see how far it is
         serve = _serve if settings.workers == 1 else supervise
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, socket_folder() as folder:
             in_order = runner.run(serve(settings, plans, folder, listener, banner, reread, keys))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from penstock.aio.encoder import load_encoder
 from penstock.config import CacheConfig
 from penstock.errors import ConfigError
 from penstock.gateway.cache.cache import ResponseCache, Semantic
+from penstock.gateway.cache.index import MAX_ROWS
 from penstock.gateway.cache.memory import MemoryStore
 from penstock.gateway.cache.redis import SCHEMES, RedisStore
+from penstock.gateway.cache.semantic import SemanticFinder
 from penstock.gateway.cache.sqlite import SqliteStore
 from penstock.gateway.cache.store import Shelf, Store
 
@@ -28,6 +31,19 @@ def open_cache(
         return None
     shelf = Shelf(open_store(config, folder, share), wall=time.time, clock=time.monotonic, secret=secret)
     return ResponseCache(shelf, ttl=config.ttl, semantic=semantic)
+
+
+def open_semantic(config: CacheConfig) -> SemanticFinder:
+    """Finds questions that say the same. Raises ConfigError where the text encoder cannot be had."""
+    encoder = load_encoder()
+    return SemanticFinder(
+        encoder.embed,
+        encoder.width,
+        similarity=config.similarity,
+        ttl=config.ttl,
+        clock=time.monotonic,
+        max_rows=min(config.max_entries, MAX_ROWS),
+    )
 
 
 def open_store(config: CacheConfig, folder: Path | None, share: int = 1) -> Store:
