@@ -33,14 +33,14 @@ class SimulatedTier(LocalServer):
     """One model. `wrong` are the kinds that it gets wrong; `counts` what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__(self._reply)
+        super().__init__(self._respond)
         self.wrong: set[Kind] = set()
         self.silent = False  # it fails every request
         self.says: str | None = None  # in place of any answer
         self.counts: Counter[Kind] = Counter()
         self.bodies: list[dict[str, Any]] = []
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _respond(self, request: Request) -> Reply:
         if request.method == "GET":
             return answer({"object": "list", "data": []})
         body = request.json()
