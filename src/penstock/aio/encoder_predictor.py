@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.aio.encoder import load_encoder
-from penstock.aio.encoder_training import Inputs, Trained, rated
+from penstock.aio.encoder_training import Doubt, Inputs, Trained, rated
 from penstock.aio.features import FEATURES, features
 from penstock.aio.heads import Head
 from penstock.aio.predictor import CalibrationSample, Rating
@@ -58,8 +58,8 @@ class EncoderPredictor:
             known = ", ".join(self.references)
             raise ConfigError(f"The encoder predictor does not know {unknown[0]!r}; it knows {known}.")
         embedded = self.embed([query.ask]).astype(np.float64)
-        vectors = self.trained.vectors(embedded, features(query).astype(np.float64)[None])
-        quality, deviation = rated(vectors, [self.heads[name] for name in references])
+        vectors, doubt = self.trained.vectors(embedded, features(query).astype(np.float64)[None])
+        quality, deviation = rated(vectors, doubt, [self.heads[name] for name in references])
         return Rating(
             tuple(quality[0].tolist()),
             tuple(deviation[0].tolist()),
@@ -82,6 +82,8 @@ def save(predictor: EncoderPredictor, path: Path) -> None:
         "embedding_scale": inputs.embedding_scale,
         "topics": inputs.topics,
         "models": trained.models,
+        "doubt_rest": trained.doubt.rest,
+        "doubt_noise": trained.doubt.noise,
         "sample_references": predictor.sample.references,
         "groups": sorted(predictor.trained_groups),
     }
@@ -90,6 +92,8 @@ def save(predictor: EncoderPredictor, path: Path) -> None:
         **{name: getattr(inputs, name).astype(np.float32) for name in _INPUTS},
         "weights": trained.weights.astype(np.float32),
         "intercepts": trained.intercepts.astype(np.float32),
+        "doubt_centre": trained.doubt.centre.astype(np.float32),
+        "doubt_familiar": trained.doubt.familiar.astype(np.float32),
         "head_coefficients": np.stack([head.coefficients for head in heads]),
         "head_intercepts": np.array([head.intercept for head in heads], np.float32),
         "head_covariances": np.stack([head.covariance for head in heads]),
@@ -121,13 +125,14 @@ def load(path: Path = SHIPPED, embed: Embed | None = None) -> EncoderPredictor:
             arrays["head_coefficients"], arrays["head_intercepts"], arrays["head_covariances"], strict=True
         )
         heads = dict(zip(models, (Head(a, float(b), c) for a, b, c in parts), strict=True))
-        trained = Trained(
-            inputs,
-            models,
-            arrays["weights"].astype(np.float64),
-            arrays["intercepts"].astype(np.float64),
-            heads,
+        doubt = Doubt(
+            arrays["doubt_centre"].astype(np.float64),
+            arrays["doubt_familiar"].astype(np.float64),
+            float(about["doubt_rest"]),
+            float(about["doubt_noise"]),
         )
+        weights, intercepts = arrays["weights"].astype(np.float64), arrays["intercepts"].astype(np.float64)
+        trained = Trained(inputs, models, weights, intercepts, heads, doubt)
         sample = CalibrationSample(
             tuple(about["sample_references"]),
             arrays["sample_quality"].astype(np.float32),

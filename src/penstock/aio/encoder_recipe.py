@@ -60,7 +60,7 @@ class EncoderFitted:
 
     def _rated(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
         heads = [self.trained.heads[model] for model in self.trained.models]
-        return rated(self.trained.vectors(*self._read(queries)), heads)
+        return rated(*self.trained.vectors(*self._read(queries)), heads)
 
 
 def columns_of(table: Dataset, models: Sequence[str]) -> Floats:

@@ -38,7 +38,7 @@ def train_encoder(tables: Sequence[Dataset], seed: int = 0) -> EncoderPredictor:
     embedded, measured = EncoderRecipe().read([queries[row] for row in rows])
     trained, left_out = train(embedded, measured, ok[rows], kept, [groups[row] for row in rows])
     chosen = np.random.default_rng(seed).permutation(len(rows))[:SAMPLE_ROWS]
-    quality, _ = rated(left_out[chosen], [trained.heads[model] for model in kept])
+    quality, _ = rated(left_out[chosen], np.zeros(len(chosen)), [trained.heads[model] for model in kept])
     # Where a model was not asked, what is expected of it stands in.
     outcomes = np.where(np.isfinite(ok[rows][chosen]), ok[rows][chosen], quality)
     return EncoderPredictor(

@@ -20,13 +20,15 @@ from penstock.aio.heads import Head
 
 Floats = NDArray[np.float64]
 
-EMBEDDED: Final = 8.0  # the length of a usual embedding beside features of variance 1
-TOPIC_PENALTY: Final = 300.0
+EMBEDDED: Final = 12.0  # the length of a usual embedding beside features of variance 1
+TOPIC_PENALTY: Final = 200.0
 SHARPNESS: Final = 8.0  # of the softmax over subjects
-TOPICS: Final = 20.0  # the length of a certain subject beside the other inputs
+TOPICS: Final = 30.0  # the length of a certain subject beside the other inputs
 PENALTIES: Final = np.geomspace(30.0, 1e5, 18)
+FAMILIAR: Final = 48  # directions in which training rows are told from strange ones
 _STEPS: Final = 12  # of Newton's method
 _TURNS: Final = 20
+_FARTHEST: Final = 5.0  # standard deviations: what training hardly saw must not decide
 _FREE: Final = 1e-2  # prior precision of a head's own coefficients
 _BOUND: Final = 1e4  # and of those on other models' parts: refitting may move them a little
 
@@ -44,10 +46,11 @@ class Inputs:
     topic_intercepts: Floats  # [topics]
 
     def scaled(self, embeddings: Floats, features: Floats) -> Floats:
+        measured = (features - self.feature_mean) / self.feature_scale
         return np.hstack(
             [
                 (embeddings - self.embedding_mean) * self.embedding_scale,
-                (features - self.feature_mean) / self.feature_scale,
+                np.clip(measured, -_FARTHEST, _FARTHEST),
             ]
         )
 
@@ -60,6 +63,22 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """How unsure it is how hard a query is: the ridge regression's own variance, in its main directions."""
+
+    centre: Floats  # [inputs]
+    familiar: Floats  # [inputs, directions]: what training rows have taught is taken off along these
+    rest: float  # how well all other directions are known, on average
+    noise: float  # variance of what the regression cannot tell
+
+    def variance(self, x: Floats) -> Floats:
+        """[n]; the farther from all training rows, the larger."""
+        away = x - self.centre
+        unknown = (away**2).sum(axis=1) / self.rest - ((away @ self.familiar) ** 2).sum(axis=1)
+        return np.asarray(self.noise * np.maximum(unknown, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """Everything that is learnt. `weights` has a column for how hard a query is, and one for each model."""
 
@@ -68,10 +87,12 @@ class Trained:
     weights: Floats  # [inputs, 1 + models]
     intercepts: Floats  # [1 + models]
     heads: dict[str, Head]
+    doubt: Doubt
 
-    def vectors(self, embeddings: Floats, features: Floats) -> Floats:
-        """[n, 1 + models]: what the heads see."""
-        return np.asarray(self.inputs.of(embeddings, features) @ self.weights + self.intercepts)
+    def vectors(self, embeddings: Floats, features: Floats) -> tuple[Floats, Floats]:
+        """[n, 1 + models], what the heads see; and [n], the variance of the first column."""
+        x = self.inputs.of(embeddings, features)
+        return np.asarray(x @ self.weights + self.intercepts), self.doubt.variance(x)
 
 
 def train(
@@ -88,13 +109,19 @@ def train(
     weights = np.zeros((x.shape[1], parts.shape[1]))
     intercepts = np.zeros(parts.shape[1])
     left_out = np.full(parts.shape, np.nan)
+    doubt: Doubt | None = None
     for rows, columns in _measured_alike(parts):
         ridge = Ridge(x[rows])
         for column in columns:
-            weights[:, column], intercepts[column], left_out[rows, column] = ridge.best(parts[rows, column])
+            penalty = ridge.penalty(parts[rows, column])
+            fitted = ridge.at(parts[rows, column, None], penalty)
+            weights[:, column], intercepts[column], left_out[rows, column] = (part[..., 0] for part in fitted)
+            if column == 0:
+                doubt = ridge.doubt(penalty, float(np.mean((left_out[rows, 0] - parts[rows, 0]) ** 2)))
+    assert doubt is not None  # the first column is among them
     heads = {model: _head(left_out, ok[:, at], at + 1) for at, model in enumerate(models)}
     # Where a model was not measured, the part it would have had is what is usual: none.
-    return Trained(inputs, models, weights, intercepts, heads), np.nan_to_num(left_out)
+    return Trained(inputs, models, weights, intercepts, heads, doubt), np.nan_to_num(left_out)
 
 
 def _effects(ok: Floats) -> tuple[Floats, Floats]:
@@ -116,7 +143,7 @@ def _inputs(embeddings: Floats, features: Floats, groups: Sequence[str]) -> tupl
         mean,
         EMBEDDED / length,
         features.mean(axis=0),
-        features.std(axis=0) + 1e-6,
+        np.maximum(features.std(axis=0), 1e-3),
         (),
         np.zeros((0, 0)),
         np.zeros(0),
@@ -163,8 +190,14 @@ class Ridge:
         left_out = (fitted - lever[:, None] * y) / (1.0 - lever)[:, None]
         return weights, mean - self._mean @ weights, left_out
 
-    def best(self, y: Floats) -> tuple[Floats, float, Floats]:
-        """The same for one column, with the penalty whose left-out error is least."""
+    def doubt(self, penalty: float, noise: float) -> Doubt:
+        values, basis = self._values[-FAMILIAR:], self._basis[:, -FAMILIAR:]  # the largest come last
+        rest = float(self._values[:-FAMILIAR].mean()) if len(self._values) > FAMILIAR else 0.0
+        known = np.maximum(0.0, 1.0 / (rest + penalty) - 1.0 / (values + penalty))
+        return Doubt(self._mean, basis * np.sqrt(known), rest + penalty, noise)
+
+    def penalty(self, y: Floats) -> float:
+        """The one whose left-out error is least, for one column."""
         mean = float(y.mean())
         projected = self._rotated.T @ (y - mean)
         errors = []
@@ -172,8 +205,7 @@ class Ridge:
             shrunk = 1.0 / (self._values + penalty)
             rest = y - mean - self._rotated @ (projected * shrunk)
             errors.append(float(np.mean((rest / (1.0 - self._squared @ shrunk - 1.0 / len(y))) ** 2)))
-        weights, intercept, left_out = self.at(y[:, None], float(PENALTIES[int(np.argmin(errors))]))
-        return weights[:, 0], float(intercept[0]), left_out[:, 0]
+        return float(PENALTIES[int(np.argmin(errors))])
 
 
 def _measured_alike(parts: Floats) -> list[tuple[NDArray[np.intp], list[int]]]:
@@ -206,15 +238,17 @@ def _head(left_out: Floats, ok: Floats, column: int) -> Head:
     )
 
 
-def rated(vectors: Floats, heads: Sequence[Head]) -> tuple[Floats, Floats]:
-    """Probabilities [n, heads] and their standard deviations."""
+def rated(vectors: Floats, doubt: Floats, heads: Sequence[Head]) -> tuple[Floats, Floats]:
+    """Probabilities [n, heads] and their standard deviations; `doubt` is the variance of the first column."""
     design = np.hstack([vectors, np.ones((len(vectors), 1))])
     chances, deviations = [], []
     for head in heads:
         chance = sigmoid(vectors @ head.coefficients + head.intercept)
-        spread = np.sqrt(((design @ head.covariance) * design).sum(axis=1))
+        variance = ((design @ head.covariance) * design).sum(axis=1) + float(
+            head.coefficients[0]
+        ) ** 2 * doubt
         chances.append(chance)
-        deviations.append(chance * (1.0 - chance) * spread)
+        deviations.append(chance * (1.0 - chance) * np.sqrt(variance))
     return np.stack(chances, axis=1), np.stack(deviations, axis=1)
 
 
