@@ -14,7 +14,9 @@ from penstock.aio.encoder import Encoder, open_encoder
 from penstock.cli.app import run
 from penstock.errors import ConfigError
 from penstock.gateway.cache.semantic import MAX_PENDING, SemanticFinder
+from penstock.gateway.cache.verify import accept
 from penstock.gateway.cache.verify_pairs import read_pairs
+from tests.gateway.cache.pairs import ALIKE, DIFFERENT
 
 ASKED = "How do I reset my password?"
 SAME = "What is the best way to reset my password?"
@@ -109,6 +111,20 @@ async def test_who_would_have_to_wait_long_goes_without(clock: Clock) -> None:
     assert await asyncio.gather(*waiting) == [None] * MAX_PENDING
     assert calls == MAX_PENDING
     finder.close()
+
+
+def test_of_pairs_written_for_it_none_that_differs_is_accepted_and_half_of_the_others_are(
+    encoder: Encoder,
+) -> None:
+    def hits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        first, second = encoder.embed([a for a, _ in pairs]), encoder.embed([b for _, b in pairs])
+        near = (first * second).sum(axis=1)
+        return [
+            pair for pair, likeness in zip(pairs, near, strict=True) if accept(*pair, float(likeness)).accept
+        ]
+
+    assert hits(DIFFERENT) == []
+    assert len(hits(ALIKE)) >= 0.5 * len(ALIKE)
 
 
 PAIRS = """a,b,label,kind

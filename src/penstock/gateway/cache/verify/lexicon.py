@@ -45,6 +45,11 @@ STRICT: Final = words(
     """he she him her his hers they them their boy girl man woman male female men women oneself still
     already again free"""
 )
+SUPERLATIVES: Final = words("most least best worst")  # and all in -est but for these
+NO_SUPERLATIVES: Final = words(
+    """interest request forest protest contest harvest honest modest digest suggest manifest everest conquest
+    invest arrest tempest"""
+)
 # Joins whose two sides may change places.
 SYMMETRIC: Final = words("and or vs versus ,")
 # Where a part of a sentence begins that may also stand elsewhere in it.
@@ -111,6 +116,7 @@ OPPOSITES: Final = _sides(
     give | take
     lend | borrow
     win | lose
+    remove treat cure fix | avoid prevent
     pass | fail
     accept approve | reject decline refuse deny
     allow permit | deny ban forbid prohibit

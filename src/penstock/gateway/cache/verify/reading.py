@@ -40,6 +40,7 @@ _SENTENCE: Final = re.compile(r" [.?!;]+(?= )")
 # Where a question begins that something is said before.
 _LATER: Final = re.compile(
     r" [,:](?= (?:what|which|how|why|when|where|who|is|are|do|does|did|can|could|should|will|would) )"
+    r"|(?= (?:what|which|how|why|where) (?:is|are|was|were|do|does|did|can|could|should|will|would|to) )"
 )
 _QUOTED: Final = re.compile(r"[\"“”«»]([^\"“”«»]{1,200})[\"“”«»]|(?<!\w)'([^']{1,200})'(?!\w)")
 _CAPITALS: Final = re.compile(r"\b[A-Z]{2,6}\b")
@@ -156,7 +157,7 @@ def _take(reading: Reading, sentence: str, names: frozenset[str]) -> None:
     if rest or match:
         reading.free = reading.free and kind in FREE_ORDER and not (match and match[2])
     if kind != "HOWTO":
-        reading.modals |= _modals(sentence.split(), rest, advice=kind in _WISHES)
+        reading.modals |= _modals(kind, sentence.split(), rest)
     gap: list[str] = []
     last = ""
     for word, value in _numbered(rest):
@@ -191,16 +192,19 @@ def _take(reading: Reading, sentence: str, names: frozenset[str]) -> None:
         gap, last = [], token
 
 
-def _modals(sentence: list[str], rest: list[str], *, advice: bool) -> set[str]:
+def _modals(kind: str, sentence: list[str], rest: list[str]) -> set[str]:
     """How things are said to be; where advice is asked for, "should I" says no more than "can I"."""
     found = {name for name, verbs in (("past", PAST), ("present", PRESENT)) if verbs & {*sentence}}
     for words in (sentence, rest):
         for place, word in enumerate(words):
-            beside = {*words[max(0, place - 1) : place], *words[place + 1 : place + 2]}
-            if word in MODALS and not (advice and MODALS[word] == "should" and beside & ANYBODY):
+            following = words[place + 1 : place + 2]
+            beside = {*words[max(0, place - 1) : place], *following}
+            advice = kind in _WISHES and MODALS.get(word) == "should" and beside & ANYBODY
+            polite = kind in _WISHES and word == "would" and following == ["be"]
+            if word in MODALS and not advice and not polite:
                 found.add(MODALS[word])
     # That something can be is asked by the question's kind, and otherwise says little.
-    return found - {"can"}
+    return found - {"can"} - ({"will"} if kind == "HAPPEN" else set())
 
 
 def _numbered(words: list[str]) -> Iterator[tuple[str, str | None]]:

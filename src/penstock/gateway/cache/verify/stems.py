@@ -59,6 +59,7 @@ _ISE: Final = words(
     paradise premise disguise revise supervise televise likewise concise merchandise comprise treatise"""
 )
 _VOWEL: Final = re.compile("[aeiouy]")
+_TWICE: Final = re.compile(r"([a-z])\1")
 _DOUBLED: Final = re.compile(r"([bdgklmnprt])\1$")
 
 
@@ -106,4 +107,5 @@ def _ended(word: str) -> str:
         word = word[:-1]
     if word.endswith("ll") and len(word) > 5:
         word = word[:-1]
-    return word
+    # Of long words most have one spelling with a letter doubled and one slip without it.
+    return _TWICE.sub(r"\1", word) if len(word) > 7 else word
