@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.aio.encoder_predictor import EncoderPredictor, LazyEncoder
+from penstock.aio.encoder_predictor import Embed, EncoderPredictor, LazyEncoder
 from penstock.aio.encoder_recipe import EncoderRecipe, columns_of
 from penstock.aio.encoder_training import rated, train
 from penstock.aio.evaluate.dataset import Dataset
@@ -17,7 +17,9 @@ LEAST_ROWS = 60  # of a model: fewer do not make a head
 SAMPLE_ROWS = 2000
 
 
-def train_encoder(tables: Sequence[Dataset], seed: int = 0) -> EncoderPredictor:
+def train_encoder(
+    tables: Sequence[Dataset], *, embed: Embed | None = None, seed: int = 0
+) -> EncoderPredictor:
     """One predictor for all models of all tables; every question counts once for each table it stands in."""
     cost = {model: float(table.cost[at]) for table in tables for at, model in enumerate(table.models)}
     models = tuple(sorted(cost, key=lambda model: (cost[model], model)))
@@ -35,7 +37,7 @@ def train_encoder(tables: Sequence[Dataset], seed: int = 0) -> EncoderPredictor:
     rows = np.flatnonzero(np.isfinite(ok).any(axis=1))
     queries = [query for table in tables for query in table.queries]
     groups = [group for table in tables for group in table.groups or [""] * len(table)]
-    embedded, measured = EncoderRecipe().read([queries[row] for row in rows])
+    embedded, measured = EncoderRecipe(embed).read([queries[row] for row in rows])
     trained, left_out = train(embedded, measured, ok[rows], kept, [groups[row] for row in rows])
     chosen = np.random.default_rng(seed).permutation(len(rows))[:SAMPLE_ROWS]
     quality, _ = rated(left_out[chosen], np.zeros(len(chosen)), [trained.heads[model] for model in kept])
@@ -47,5 +49,5 @@ def train_encoder(tables: Sequence[Dataset], seed: int = 0) -> EncoderPredictor:
         frozenset(key for table in tables for key in table.keys),
         frozenset(group for group in groups if group),
         "encoder-new",
-        LazyEncoder(),
+        embed or LazyEncoder(),
     )
