@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,6 @@ def test_a_prediction_for_a_left_out_row_is_that_of_a_fit_without_it() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(40, 5)), rng.normal(size=(40, 2))
     _, _, left_out = Ridge(x).at(y, 4.0)
-    # Centring is done again without the row, which the closed form takes as given: equal but for that.
     kept = np.arange(40) != 7
     weights, intercepts, _ = Ridge(x[kept]).at(y[kept], 4.0)
     np.testing.assert_allclose(x[7] @ weights + intercepts, left_out[7], rtol=1e-6)
@@ -92,9 +92,7 @@ def test_what_lies_far_from_all_training_rows_is_doubted_more(predictor: Encoder
         return -embed(texts)[:, ::-1]
 
     known = query_of_text("An easy question with the number 17")
-    strange = predictor.__class__(
-        **{name: getattr(predictor, name) for name in predictor.__slots__} | {"embed": turned}
-    )
+    strange = replace(predictor, embed=turned)
     assert strange.rate(known, MODELS).deviation[0] > predictor.rate(known, MODELS).deviation[0]
 
 
