@@ -9,7 +9,7 @@ from penstock.aio.choose import ALWAYS_EXPERT
 from penstock.aio.decision import COST_CAP, Price
 from penstock.aio.explain import Explanation, explain
 from penstock.aio.query import query_of_text
-from penstock.aio.steps import TOO_DEAR, Step, example, held_out, reference_at, take
+from penstock.aio.steps import TOO_DEAR, USUAL, Step, example, held_out, reference_at, take
 from penstock.errors import ConfigError
 from tests.aio.weighing import REFERENCES, STEPS, Plain
 
@@ -55,6 +55,18 @@ def test_the_other_price_is_where_the_choice_changes() -> None:
         assert take([simple, *found.candidates[1:]], found.threshold.rate)[0] == chosen
 
 
+def test_no_target_beyond_the_expert_is_offered() -> None:
+    """Where a lower tier is better, a choice by quality alone beats the expert; nobody asks so much."""
+    steps = [
+        STEPS[0],
+        Step("medium", "large", Price(request=100_000)),
+        Step("expert", "middle", STEPS[2].price),
+    ]
+    found = explain(query_of_text("hardness -6"), PLAIN, steps, 0.99)
+    assert found.chosen == 0
+    assert found.higher is None
+
+
 def test_a_cap_on_the_cost_is_kept_and_said() -> None:
     found = asked(1.5, max_cost=500_000)
     assert (found.chosen, found.forced) == (1, COST_CAP)
@@ -85,6 +97,9 @@ def test_a_rate_stands_for_the_target_it_came_from() -> None:
 
 def test_steps_that_do_not_say_whom_they_are_like_are_spread() -> None:
     assert [reference_at(number, 2, REFERENCES) for number in range(2)] == ["small", "large"]
+    many = ("tiny", *USUAL[:2], "other", *USUAL[2:], "huge")
+    assert [reference_at(number, 4, many) for number in range(4)] == list(USUAL)
+    assert [reference_at(number, 3, many) for number in range(3)] == [USUAL[0], USUAL[2], USUAL[3]]
     assert [step.reference for step in example(("a", "b", "c", "d"))] == ["a", "b", "c", "d"]
     assert example(REFERENCES)[-1].price == Price(request=10**10)
 

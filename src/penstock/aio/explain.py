@@ -146,7 +146,8 @@ def _other_targets(
     for edge in reversed(rates):
         if edge <= rate and higher is None:
             higher = _at_rate(candidates, edge * (1 - 1e-9), chosen, sample, caution)
-    return lower, higher
+    # Choosing by quality alone may do better than the expert, but a target is a share of the expert's.
+    return lower, None if higher is not None and higher.target > 1 else higher
 
 
 def _at_rate(

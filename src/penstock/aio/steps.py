@@ -16,6 +16,8 @@ from penstock.aio.lengths import OutputLengths
 from penstock.aio.predictor import Predictor, Rating
 from penstock.errors import ConfigError
 
+# Models that were asked the same thousands of questions: 4, 8 and 70 billion parameters, and a large one.
+USUAL: Final = ("Phi-3-mini", "Llama-3.1-8B", "Llama-3.1-70B", "gemini-1.5-pro")
 # A request of usual length, by which prices are compared: tokens.
 USUAL_PROMPT, USUAL_OUTPUT = 500, 300
 # An estimate of a prompt may be half of what its tokenizer makes of it; a cap on the cost reckons with that.
@@ -43,8 +45,10 @@ def example(references: Sequence[str]) -> list[Step]:
 
 
 def reference_at(number: int, steps: int, references: Sequence[str]) -> str:
-    """Whom a step is like that does not say so: steps are spread over the references, both cheapest first."""
-    return references[round(number * (len(references) - 1) / max(1, steps - 1))]
+    """Whom a step is like that does not say so: steps are spread over the usual ladder, from bottom to top,
+    or over all references (cheapest first) of a predictor that does not know it."""
+    ladder = USUAL if set(USUAL) <= set(references) else references
+    return ladder[round(number * (len(ladder) - 1) / max(1, steps - 1))]
 
 
 @dataclass(frozen=True, slots=True)
