@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.route import eval as eval_
+from penstock.cli.route import eval as eval_, explain, replay
 from penstock.cli.route import report
 
 app = typer.Typer(
@@ -18,5 +18,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+app.command(epilog=explain.EPILOG)(explain.explain)
+app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=report.EPILOG)(report.report)
 app.command("eval", epilog=eval_.EPILOG)(eval_.evaluate)
