@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.route import eval as eval_, explain, replay
-from penstock.cli.route import report
+from penstock.cli.route import eval as eval_
+from penstock.cli.route import explain, replay, report
 
 app = typer.Typer(
     help="The router: train it, judge it, ask it why, and read its books.",
