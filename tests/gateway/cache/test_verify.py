@@ -141,6 +141,10 @@ def test_several_changed_words_are_accepted_where_the_vectors_agree_all_the_same
     refused(*pair, similarity=0.79)
 
 
+def test_synonyms_alone_do_not_make_another_kind_of_question_the_same() -> None:
+    refused("Why do kids buy cars?", "How do children purchase automobiles?", 0.99)
+
+
 @pytest.mark.parametrize("similarity", [0.99, 1.0])
 def test_no_likeness_makes_up_for_a_number_a_name_or_a_negation(similarity: float) -> None:
     refused("Is 5 mg of it safe for me?", "Is 50 mg of it safe for me?", similarity)

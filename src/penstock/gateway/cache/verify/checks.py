@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from penstock.gateway.cache.verify.content import content, count_changed, shown
+from penstock.gateway.cache.verify.content import content, reworded, shown
 from penstock.gateway.cache.verify.lexicon import NO_SUPERLATIVES, OPPOSITES, SUPERLATIVES
 from penstock.gateway.cache.verify.order import order
 from penstock.gateway.cache.verify.reading import Reading
 from penstock.gateway.cache.verify.stems import stem
 
 Check = Callable[[Reading, Reading, float], str | None]
-# There are more ways to put an open question than the patterns know.
+# There are more ways to put such questions than the patterns know.
 _OPEN: Final = frozenset({"HOWTO", "HOW", "WHAT", "WHY", "HAPPEN", "FEEL"})
+_CLOSED: Final = frozenset({"YESNO", "POSSIBLE"})
 
 
 def numbers(a: Reading, b: Reading, similarity: float) -> str | None:
@@ -39,7 +40,8 @@ def opposites(a: Reading, b: Reading, similarity: float) -> str | None:
 def kind(a: Reading, b: Reading, similarity: float) -> str | None:
     if a.kinds == b.kinds:
         return None
-    if a.kinds | b.kinds <= _OPEN and count_changed(a, b) > 1 and content(a, b, similarity) is None:
+    both = a.kinds | b.kinds
+    if (both <= _OPEN or both <= _CLOSED) and reworded(a, b) and content(a, b, similarity) is None:
         return None
     return f"different questions: {shown(a.kinds)} / {shown(b.kinds)}".lower()
 

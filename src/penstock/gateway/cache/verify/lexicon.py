@@ -11,12 +11,12 @@ def words(text: str) -> frozenset[str]:
 
 # Without meaning of their own in a question: left out of what is compared.
 EMPTY: Final = words(
-    """a an the of in on at for to with about as that which it its there so also too just really actually
-    very quite exactly basically simply literally truly honestly etc own some any such then itself among
-    regarding concerning usually generally typically well oh ok okay properly correctly successfully
-    effectively completely totally absolutely fully definitely certainly possibly become becoming becomes
-    thing things way ways using is are be been being am was were s do does did doing done will would can
-    could should shall may might and or vs versus , . ? ! :"""
+    """a an the of in on at for to with about as that which it its there so also too just really
+    actually very quite exactly basically simply literally truly honestly etc own some any such then
+    itself among regarding concerning usually generally typically well oh ok okay properly correctly
+    successfully effectively completely totally absolutely fully definitely certainly possibly located
+    situated become becoming becomes thing things way ways using is are be been being am was were s do
+    does did doing done will would can could should shall may might and or vs versus , . ? ! :"""
 )
 # Persons a question may be about, besides others: who asks, and who is asked. Compared by themselves.
 SELF: Final = words("i me my mine we us our ours")
@@ -47,8 +47,8 @@ STRICT: Final = words(
 )
 SUPERLATIVES: Final = words("most least best worst")  # and all in -est but for these
 NO_SUPERLATIVES: Final = words(
-    """interest request forest protest contest harvest honest modest digest suggest manifest everest conquest
-    invest arrest tempest"""
+    """interest request forest protest contest harvest honest modest digest suggest manifest everest
+    conquest invest arrest tempest"""
 )
 # Joins whose two sides may change places.
 SYMMETRIC: Final = words("and or vs versus ,")
@@ -75,8 +75,8 @@ ENGLISH: Final = words(
 # Common words of other languages: with two of them in a text these rules are not used on it.
 FOREIGN: Final = words(
     """der das und ist nicht ein eine ich wie wo warum für mit el los las que por como para una es en le
-    les des est une pas je vous il di che non sono qual onde um uma não het een van hoe wat waarom kya hai
-    ka ki ke hota kaise aur nahi jest nie jak czy och att det som är del lo se su la de"""
+    les des est une pas je vous il di che non sono qual onde um uma não het een van hoe wat waarom kya
+    hai ka ki ke hota kaise aur nahi jest nie jak czy och att det som är del lo se su la de"""
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.gateway.cache.verify.content import count_changed
+from penstock.gateway.cache.verify.content import reworded
 from penstock.gateway.cache.verify.lexicon import BOUNDARIES, SYMMETRIC
 from penstock.gateway.cache.verify.reading import Reading
 
@@ -16,8 +16,8 @@ def order(a: Reading, b: Reading, similarity: float) -> str | None:
     first, second = _common(a, b), _common(b, a)
     if [a.content[place] for place in first] == [b.content[place] for place in second]:
         return None
-    if len(first) < min(len(a.content), len(b.content)) and count_changed(a, b) > 1:
-        return None  # reworded, and then words need not stand where they stood
+    if reworded(a, b):
+        return None  # then words need not stand where they stood
     moved = _moved([a.content[place] for place in first], [b.content[place] for place in second])
     if moved is None:
         return "the order differs"

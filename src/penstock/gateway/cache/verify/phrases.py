@@ -84,7 +84,12 @@ POPULATION <- how many people (live|are there|are) in|what is the population of
 DISTANCE <- how far (is( it)?)|what is the distance
 DURATION <- how (long|much time) (does it|will it|would it|did it|does|will|it)( usually)? takes?( for| to)*
 DURATION <- how many (days|hours|months|weeks|years) does it take( to| for)*
+HOWMUCH many <- what <BE> (the )?(total |exact )?number of
+HOWMUCH often <- how many times (a|per)? ?(day|week|month)?(?= (should|do|does|can) )
+HOWMUCH big <- what <BE> the size of
+HOWMUCH fast <- what <BE> the speed of
 HOWMUCH \g<degree> <- how (?P<degree><DEGREE>)
+WHY important <- what <BE> (the )?(importance|significance) of
 WHY <- what <BE> (the |some |a |some of the )*(<REAL> )*(reasons?|causes?)( for| behind| of| why| that)*
 WHY <- why|how come|what (causes|caused)|for what reason
 FEEL <- what does it feel like( to( be)?)?|how does it feel( like)?( to( be)?)?
@@ -96,9 +101,12 @@ SALARY <- what <BE> (the )?((average|typical|starting|monthly|annual) )*(salary|
 DIFFER <- what <BE> (the |some |a |main |major |key |basic |exact )*differences?( of| between| in)*
 DIFFER <- (the )?differences? between
 BETTER <- (what|which|who) (one )?is (the )?better( option| choice)?
+WHEN best <- when should <WHO>|(what|when) <BE> the (best|right|good|ideal|perfect) time (to|for)
+WHERE best <- where should <WHO>|(what|which|where) <BE> <GOOD>places? (to|for|where <WHO> can)
 WHEN <- when|(at )?what time|what date|on (which|what) (date|day)|(in )?(which|what) year
 WHERE <- where|at which place|in (which|what) place
 WHO <- who|whom|whose
+WHAT best \g<x> <- (what|which) (?P<x>\w+( \w+)??) should <WHO>
 WHAT \g<how> \g<x> <- (what|which) (?P<x>(\w+ ){1,3}?)(is|are|was|were)( the| considered)* (?P<how><MOST>)
 WHAT \g<what> <- (what|which) (?P<what>\w+( \w+)??) (is|are|was|were)
 WHAT <- (what|which)( one)? <BE>( (some|the|a|an|of|few|examples of|meant by|one of|list of|there))*
@@ -107,6 +115,7 @@ WHAT <- (<CAN> <ASKED> )?(define|describe|explain|about)( (the|a|an|some|what is
 WHAT <- (what do you mean by|definition of|(the )?meaning of)( (the|a|an))*
 WHICH <- what|which
 HOW <- how (is|are|was|were|do|does|did|can|could|will|would|should|has|have)|how
+NEED <- do <WHO> (need|have) to|is it (necessary|required|mandatory|compulsory) to
 POSSIBLE <- is it ((really|even|actually) )*possible (to|for <WHO> to|that <WHO> can|that)
 POSSIBLE <- (can|could) <WHO>( really| actually| ever| still)*
 POSSIBLE O <- can|could
@@ -124,6 +133,7 @@ _MORE_NAMED: Final = {
 # Kinds whose words stand around what is asked about.
 _AROUND: Final = r"""
 DIFFER \g<x> and \g<y> <- how (is|are|do|does|did) (?P<x>.+?) (different|differs?)( from| than| to)? (?P<y>.+)
+WHAT use \g<x> <- what (is|are) (?P<x>.+?) used for
 WHAT \g<x>\g<y> <- what (do|does|did) ((the|a|an) )*(?P<x>.+?) (means?|stand for)(?P<y>( .*)?)
 COST \g<x>\g<y> <- how much (do|does|would|will|is|are) (?P<x>.+?) (costs?|charge)(?P<y>( .*)?)
 SALARY \g<x>\g<y> <- how much (money )?(do|does|can|will) (?P<x>.+?) (earns?|make|get paid)(?P<y>( .*)?)

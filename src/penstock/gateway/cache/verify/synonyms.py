@@ -43,10 +43,10 @@ prepare preparation
 develop development
 invest investment
 manage management
-invent invention
+invent invention inventor
 educate education
 explain explanation
-discover discovery
+discover discovery discoverer
 motivate motivation
 concentrate concentration focus
 decide decision
@@ -195,6 +195,10 @@ strong strength
 long length
 heal healing
 author writer
+founder founded
+winner won
+owner owned
+director directed
 gift present
 job employment
 mistake error
