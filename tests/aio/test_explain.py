@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
 from penstock.aio.choose import ALWAYS_EXPERT
 from penstock.aio.decision import COST_CAP, Price
 from penstock.aio.explain import Explanation, explain
-from penstock.aio.query import query_of_text
+from penstock.aio.predictor import Rating
+from penstock.aio.query import Query, query_of_text
 from penstock.aio.steps import TOO_DEAR, USUAL, Step, example, held_out, reference_at, take
 from penstock.errors import ConfigError
 from tests.aio.weighing import REFERENCES, STEPS, Plain
@@ -30,6 +33,20 @@ def test_what_counts_most_comes_first() -> None:
     assert [each.name for each in found.contributions] == ["hardness", "length"]
     assert found.contributions[0].log_odds == (-1.5,) * 3
     assert (found.predictor, found.version, found.region) == ("plain", "7", "plain")
+
+
+def test_a_predictor_that_does_not_explain_itself_is_asked_without_each_word() -> None:
+    class Silent:
+        name, version, references, sample = PLAIN.name, PLAIN.version, PLAIN.references, PLAIN.sample
+
+        def rate(self, query: Query, references: Sequence[str]) -> Rating:
+            hard = "hard" in query.ask.split()
+            return PLAIN.rate(query_of_text(f"hardness {3 if hard else 1}"), references)
+
+    found = explain(query_of_text("a hard question"), Silent(), STEPS, 0.9)
+    assert found.contributions[0].name == "word hard"
+    assert found.contributions[0].log_odds == pytest.approx([-2.0] * 3)
+    assert [each.strength for each in found.contributions[1:]] == [0.0, 0.0]
 
 
 def test_the_other_targets_are_where_the_choice_changes() -> None:

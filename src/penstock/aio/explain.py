@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
 from penstock.aio.choose import Threshold, shares
 from penstock.aio.decision import Candidate
-from penstock.aio.predictor import Predictor
+from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query
 from penstock.aio.steps import HeldOut, Step, held_out, take, weighed
 
+_MOST_WORDS: Final = 40
 _MOST_RATE: Final = 100.0  # quality is at most 1, so beyond this only cost counts
 
 
@@ -89,8 +92,11 @@ def explain(
     rating = predictor.rate(query, references)
     candidates = weighed(steps, rating, query.prompt_tokens, most_output=most_output, max_cost=max_cost)
     chosen, forced = take(candidates, threshold.rate, caution)
-    found = predictor.contributions(query, references) if isinstance(predictor, Explains) else ()
-    contributions = [Contribution(name, value, tuple(log_odds)) for name, value, log_odds in found]
+    if isinstance(predictor, Explains):
+        found = predictor.contributions(query, references)
+        contributions = [Contribution(name, value, tuple(log_odds)) for name, value, log_odds in found]
+    else:
+        contributions = _by_words(query, predictor, references, rating)
     worth = [_worth(candidate, caution, candidate is candidates[-1]) for candidate in candidates]
     costs = shares([float(candidate.cost) for candidate in candidates])
     lower = higher = None
@@ -112,6 +118,26 @@ def explain(
         higher=higher,
         prices=prices,
     )
+
+
+def _by_words(
+    query: Query, predictor: Predictor, references: Sequence[str], rating: Rating
+) -> list[Contribution]:
+    """For a predictor that does not say what it leans on: what each word of the question changes."""
+    counts = Counter(query.ask.split()[:_MOST_WORDS])
+    before = [_log_odds(quality) for quality in rating.quality]
+    found = []
+    for word, count in counts.items():
+        rest = " ".join(each for each in query.ask.split() if each != word)
+        without = predictor.rate(replace(query, ask=rest), references).quality
+        changes = [odds - _log_odds(quality) for odds, quality in zip(before, without, strict=True)]
+        found.append(Contribution(f"word {word[:40]}", float(count), tuple(changes)))
+    return found
+
+
+def _log_odds(quality: float) -> float:
+    bounded = min(max(quality, 1e-6), 1 - 1e-6)
+    return math.log(bounded / (1 - bounded))
 
 
 def _worth(candidate: Candidate, caution: float, is_expert: bool) -> float:
