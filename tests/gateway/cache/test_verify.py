@@ -102,6 +102,8 @@ def test_the_same_question_in_other_words_is_accepted(a: str, b: str) -> None:
         ),
         ("How do I protect myself?", "How do I protect?", "words"),
         ("What is in catnip?", "What is catnip?", "words"),
+        ("What are ferns?", "What are ferns used for?", "different questions"),
+        ("How do I dye brown hair red for a party?", "How do I color gray hair red for a party?", "words"),
         ("What is this exam for?", "What is this exam?", "words"),
         ("Can a boy love a girl who left him?", "Can a girl love a boy who left her?", ""),
         ("How do I earn money without a job?", "How do I earn money without a degree?", "words"),

@@ -89,6 +89,7 @@ HOWMUCH often <- how many times (a|per)? ?(day|week|month)?(?= (should|do|does|c
 HOWMUCH big <- what <BE> the size of
 HOWMUCH fast <- what <BE> the speed of
 HOWMUCH \g<degree> <- how (?P<degree><DEGREE>)
+USE <- what <BE> (the |some )?((main|common|practical) )*(uses?|applications?) of
 WHY important <- what <BE> (the )?(importance|significance) of
 WHY <- what <BE> (the |some |a |some of the )*(<REAL> )*(reasons?|causes?)( for| behind| of| why| that)*
 WHY <- why|how come|what (causes|caused)|for what reason
@@ -133,7 +134,7 @@ _MORE_NAMED: Final = {
 # Kinds whose words stand around what is asked about.
 _AROUND: Final = r"""
 DIFFER \g<x> and \g<y> <- how (is|are|do|does|did) (?P<x>.+?) (different|differs?)( from| than| to)? (?P<y>.+)
-WHAT use \g<x> <- what (is|are) (?P<x>.+?) used for
+USE \g<x> <- what (is|are) (?P<x>.+?) used for
 WHAT \g<x>\g<y> <- what (do|does|did) ((the|a|an) )*(?P<x>.+?) (means?|stand for)(?P<y>( .*)?)
 COST \g<x>\g<y> <- how much (do|does|would|will|is|are) (?P<x>.+?) (costs?|charge)(?P<y>( .*)?)
 SALARY \g<x>\g<y> <- how much (money )?(do|does|can|will) (?P<x>.+?) (earns?|make|get paid)(?P<y>( .*)?)
