@@ -92,11 +92,13 @@ def _judged(report: Report, judged: dict[str, Judged]) -> list[str]:
 
 
 def _calibrations(report: Report) -> list[str]:
+    from penstock.aio.evaluate.baselines import BASELINES
+
     rows = [
         (name, split, model, f"{found.ece:.3f}", f"{found.brier:.3f}", _bins(found))
         for split, judged in (("seen", report.seen), ("unseen", report.unseen or {}))
         for name, of in judged.items()
-        if name != "oracle"
+        if name not in BASELINES
         for model, found in of.calibration.items()
     ]
     heads = ("ROUTER", "SUBJECTS", "TIER", "ECE", "BRIER", "PREDICTED>OBSERVED (ROWS)")
