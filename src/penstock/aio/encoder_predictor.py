@@ -99,6 +99,7 @@ def save(predictor: EncoderPredictor, path: Path) -> None:
         "head_covariances": np.stack([head.covariance for head in heads]),
         "sample_quality": predictor.sample.quality.astype(np.float16),
         "sample_ok": predictor.sample.ok.astype(np.float16),
+        "sample_deviation": _deviation(predictor.sample).astype(np.float16),
         "keys": np.array(sorted(int(key, 16) for key in predictor.trained_keys), np.uint64),
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
     }
@@ -137,6 +138,7 @@ def load(path: Path = SHIPPED, embed: Embed | None = None) -> EncoderPredictor:
             tuple(about["sample_references"]),
             arrays["sample_quality"].astype(np.float32),
             arrays["sample_ok"].astype(np.float32),
+            arrays["sample_deviation"].astype(np.float32),
         )
         keys = frozenset(f"{key:016x}" for key in arrays["keys"].tolist())
     except OSError as error:
@@ -147,6 +149,10 @@ def load(path: Path = SHIPPED, embed: Embed | None = None) -> EncoderPredictor:
     return EncoderPredictor(
         trained, sample, keys, frozenset(about["groups"]), version, embed or LazyEncoder()
     )
+
+
+def _deviation(sample: CalibrationSample) -> NDArray[np.float32]:
+    return sample.deviation if sample.deviation is not None else np.zeros_like(sample.quality)
 
 
 class LazyEncoder:

@@ -40,12 +40,15 @@ def train_encoder(
     embedded, measured = EncoderRecipe(embed).read([queries[row] for row in rows])
     trained, left_out = train(embedded, measured, ok[rows], kept, [groups[row] for row in rows])
     chosen = np.random.default_rng(seed).permutation(len(rows))[:SAMPLE_ROWS]
-    quality, _ = rated(left_out[chosen], np.zeros(len(chosen)), [trained.heads[model] for model in kept])
+    _, doubt = trained.vectors(embedded[chosen], measured[chosen])
+    quality, deviation = rated(left_out[chosen], doubt, [trained.heads[model] for model in kept])
     # Where a model was not asked, what is expected of it stands in.
     outcomes = np.where(np.isfinite(ok[rows][chosen]), ok[rows][chosen], quality)
     return EncoderPredictor(
         trained,
-        CalibrationSample(kept, quality.astype(np.float32), outcomes.astype(np.float32)),
+        CalibrationSample(
+            kept, quality.astype(np.float32), outcomes.astype(np.float32), deviation.astype(np.float32)
+        ),
         frozenset(key for table in tables for key in table.keys),
         frozenset(group for group in groups if group),
         "encoder-new",
