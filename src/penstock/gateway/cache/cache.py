@@ -36,6 +36,9 @@ class Semantic(Protocol):
     async def note(self, partition: bytes, text: str, key: bytes) -> None:
         """The answer to this is kept under `key`."""
 
+    def close(self) -> None:
+        """It is not asked any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -180,6 +183,8 @@ class ResponseCache:
 
     async def close(self) -> None:
         await self.settle()
+        if self.semantic is not None:
+            self.semantic.close()
         await self.shelf.close()
 
     def _similar(self, question: Question) -> bool:
