@@ -328,6 +328,9 @@ class Paraphrases:
     async def note(self, partition: bytes, text: str, key: bytes) -> None:
         self.noted[partition] = key
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
 
 async def test_a_question_that_says_the_same_is_answered_with_a_mark() -> None:
     async with front(memory(semantic=Paraphrases())) as door:
