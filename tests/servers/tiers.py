@@ -43,6 +43,8 @@ class SimulatedTier(LocalServer):
     async def _respond(self, request: Request) -> Reply:
         if request.method == "GET":
             return answer({"object": "list", "data": []})
+        if request.path != "/v1/chat/completions":
+            return answer({"error": {"message": "not found", "type": "test"}}, 404)
         body = request.json()
         self.bodies.append(body)
         question = body["messages"][-1]["content"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gateway.door import CHAT, Door, behind, chat
-from tests.server import Reply
+from tests.server import Reply, poll
 from tests.servers.http import in_a_thread
 from tests.servers.tiers import SimulatedTier
 
@@ -22,9 +22,17 @@ class Ladder:
     low: SimulatedTier
     middle: SimulatedTier
     top: SimulatedTier
+    keys: dict[str, dict[str, str]] = field(default_factory=dict)  # by tenant, once there are any
 
-    def ask(self, question: str, *, quality: float | None = None, **fields: Any) -> Reply:
-        headers = fields.pop("headers", {})
+    def lock(self, *tenants: str) -> None:
+        """Make a key for each tenant, and wait until the server asks for them."""
+        self.keys = {tenant: self.door.key(tenant) for tenant in tenants}
+        poll(lambda: self.door.get("/v1/models").status == 401, seconds=5)
+
+    def ask(
+        self, question: str, *, tenant: str = "default", quality: float | None = None, **fields: Any
+    ) -> Reply:
+        headers = {**self.keys.get(tenant, {}), **fields.pop("headers", {})}
         if quality is not None:
             headers = {**headers, "x-penstock-quality": str(quality)}
         return self.door.post(CHAT, chat(question, model="auto", **fields), headers)
