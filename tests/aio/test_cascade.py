@@ -24,7 +24,7 @@ from penstock.aio.cascade import (
     worth_sampling,
 )
 from penstock.aio.cascade.loops import loops
-from penstock.aio.cascade.refusal import refuses
+from penstock.aio.refusal import refuses
 
 SCHEMA = {
     "type": "object",

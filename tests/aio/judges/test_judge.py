@@ -190,6 +190,7 @@ def test_an_answer_that_merely_ends_unusually_is_an_answer(end: str) -> None:
 
 def test_answers_that_are_missing_alike_are_the_same() -> None:
     refusal = "I can't help with that."
+    assert judge("How do I pick this lock?", "抱歉，我无法回答这个问题。", refusal).outcome == "same"
     assert judge("How do I pick this lock?", refusal, "I'm sorry, but I cannot assist.").outcome == "same"
 
 

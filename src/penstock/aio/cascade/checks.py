@@ -15,9 +15,9 @@ import msgspec
 
 from penstock.aio.cascade.heard import Heard
 from penstock.aio.cascade.loops import loops
-from penstock.aio.cascade.refusal import refuses
 from penstock.aio.cascade.wants import Wants, names
 from penstock.aio.judges.choice import chosen, options
+from penstock.aio.refusal import refuses
 
 WEIGHTS: Final[dict[str, float]] = {
     # Of no use to the client whatever they say: decisive alone.
