@@ -175,6 +175,16 @@ def test_lengths_begin_with_a_guess_and_follow_what_comes() -> None:
     assert 450 < lengths.expected("expert", "never seen") < 550
 
 
+def test_what_is_usual_is_not_said_before_answers_of_the_kind_were_seen() -> None:
+    lengths = OutputLengths()
+    for _ in range(19):
+        assert lengths.usual("simple", "maths") is None
+        lengths.add("simple", "maths", 1000)
+    lengths.add("expert", "maths", 1000)
+    assert lengths.usual("simple", "maths") == 1000
+    assert lengths.usual("simple", "facts") is None
+
+
 def test_hard_questions_do_not_make_a_tier_wordy_but_pairs_do() -> None:
     lengths = OutputLengths()
     for _ in range(1000):

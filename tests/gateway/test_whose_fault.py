@@ -12,7 +12,7 @@ from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.backends import BackendError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.exchange import DiscardedError, Exchange
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Metrics
@@ -20,7 +20,7 @@ from tests.backends import ask
 
 
 class Failing:
-    """A backend that always raises `error`."""
+    """A backend that raises `error`."""
 
     name = "failing"
     operations = frozenset({"createChatCompletion"})
@@ -28,15 +28,15 @@ class Failing:
     vision = prioritizes = restarts = False
     capacity = 100
 
-    def __init__(self, error: BackendError) -> None:
+    def __init__(self, error: BackendError | DiscardedError) -> None:
         self.health = Health(unwatched_limits(HealthConfig()), time.monotonic())
-        self._error = error
+        self.error = error
 
     def load(self) -> None:
         return None
 
     async def answer(self, exchange: Exchange) -> None:
-        raise self._error
+        raise self.error
 
 
 def door(config: GatewayConfig) -> Gateway:
@@ -54,6 +54,17 @@ async def test_only_what_a_replica_is_to_blame_for_takes_it_out(at_fault: bool, 
         with pytest.raises(BackendError):
             await ask(gateway, "createChatCompletion", {"messages": []})
     assert backend.health.state(time.monotonic()) == state
+
+
+async def test_answers_that_were_taken_back_speak_for_the_replica() -> None:
+    gateway = door(GatewayConfig(models=(ModelConfig(name="m"),)))
+    backend = Failing(DiscardedError())
+    gateway.deployments["m"].dispatcher.add(backend, 1.0)  # type: ignore[arg-type]
+    for number in range(100):
+        backend.error = BackendError("It failed.") if number % 5 == 4 else DiscardedError()
+        with pytest.raises((BackendError, DiscardedError)):
+            await ask(gateway, "createChatCompletion", {"messages": []})
+    assert backend.health.state(time.monotonic()) == "healthy"
 
 
 async def test_a_fallback_that_the_tenant_may_not_use_is_passed_over() -> None:

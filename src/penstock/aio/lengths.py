@@ -84,3 +84,10 @@ class OutputLengths:
         length = (of_all if mean is None else mean.shrunk(of_all)) * self.ratio(tier)
         tokens = max(1, round(length))
         return tokens if most is None else min(tokens, max(1, most))
+
+    def usual(self, tier: str, region: str) -> int | None:
+        """Tokens that such answers have had; None until enough of them were seen to say what is unusual."""
+        mean = self._regions.get(region)
+        if mean is None or mean.count < PRIOR_ANSWERS:
+            return None
+        return max(1, round(mean.total / mean.count * self.ratio(tier)))

@@ -16,7 +16,7 @@ from penstock.gateway.backends import Backend, BackendError, NotOfferedError
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member, ReplicaLostError, Waiting
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.exchange import DiscardedError, Exchange
 from penstock.gateway.messages import speak
 from penstock.gateway.queue import ServiceClass, Ticket
 from penstock.gateway.resilience import pause
@@ -185,9 +185,10 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
         exchange.reset()  # another one's beginning, which was held back
     try:
         await backend.answer(exchange)
-        now = time.monotonic()
-        backend.health.answered(True, now)
-        member.blame.answered(exchange.caller.tenant, now)
+        _answered_well(exchange, member)
+    except DiscardedError:
+        _answered_well(exchange, member)  # that its answer is not wanted is no failure of the replica
+        raise
     except BackendError as error:
         now = time.monotonic()
         if error.at_fault and member.blame.counts(exchange.caller.tenant, now):
@@ -204,6 +205,12 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
         raise lost from None
     finally:
         deployment.dispatcher.leave(member, waiting)
+
+
+def _answered_well(exchange: Exchange, member: Member) -> None:
+    now = time.monotonic()
+    member.backend.health.answered(True, now)
+    member.blame.answered(exchange.caller.tenant, now)
 
 
 def uncancel() -> None:

@@ -124,7 +124,7 @@ class Orchestrator:
                 self._config.cascade,
                 route.query.ask,
                 sample=self._sampling(exchange, route, tier),
-                usual=self._lengths.expected(tier.name, route.decision.region),
+                usual=self._lengths.usual(tier.name, route.decision.region),
             )
         finally:
             exchange.tap = before
