@@ -154,3 +154,13 @@ def test_what_a_choice_was_worth_is_quality_less_cost() -> None:
     assert gain("small", "small", False, "expert", costs, 0.3) == pytest.approx(-0.03)
     assert gain("expert", "small", False, "expert", costs, 0.3) == pytest.approx(0.7)
     assert gain("large", "small", True, "expert", costs, 0.3) is None
+
+
+def test_the_few_requests_of_a_challenger_are_checked_about_as_often_as_all() -> None:
+    stages = {
+        stage: Rollout(champion="v1", challenger="v2", stage=stage) for stage in ("shadow", "share", "full")
+    }
+    assert RULES.checks(Rollout(champion="v1"), "champion") == 1.0
+    assert [RULES.checks(stages[stage], "champion") for stage in stages] == [2.0, 2.0, 2.0]
+    assert RULES.checks(stages["share"], "challenger") == 10.0
+    assert RULES.checks(stages["full"], "challenger") == 2.0

@@ -73,6 +73,7 @@ class RolloutRules:
     margin: float = 0.02  # of log loss that a challenger may surely not be worse by
     days: float = 14.0  # in one stage
     watch_days: float = 7.0  # after full use
+    factor: float = 2.0  # as many answers are checked while a challenger is on trial
 
     def begin(self, state: Rollout, version: str, now: float) -> tuple[Rollout, list[Event]]:
         """Put a new model on trial. One that is on trial already gives way: this one has seen more."""
@@ -83,6 +84,20 @@ class RolloutRules:
             state, events = _end(state, "replaced", False, "A newer model takes its turn.", now)
         begun = Rollout(champion=state.champion, challenger=version, stage="shadow", since=now)
         return begun, [*events, Event(now, "shadow", version, f"Rates beside {state.champion}.")]
+
+    def checks(self, state: Rollout, arm: Arm) -> float:
+        """By what the share of answers that are checked is multiplied, for requests that `arm` decided.
+
+        A challenger's few requests are checked about as often as those of all together: what it dares to send
+        to a lower tier is seen nowhere else.
+        """
+        if state.stage == "steady":
+            return 1.0
+        return (
+            max(self.factor, 1.0 / self.share)
+            if (state.stage, arm) == ("share", "challenger")
+            else self.factor
+        )
 
     def step(self, state: Rollout, trials: Sequence[Trial], now: float) -> tuple[Rollout, list[Event]]:
         """What follows from the verdicts of this stage, those since `state.since`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.aio.monitor import Change, Event, QualityBook, RetrainRule, Rollout, RolloutRules
+from penstock.aio.monitor.rollout import Arm
 from penstock.aio.predictor import Predictor
 from penstock.aio.retrain import pack_heads, retrain, unpack_heads
 from penstock.config import RoutingConfig
@@ -98,6 +99,14 @@ class Learning:
     def arm(self, request: str) -> str:
         """Who decides about this request."""
         return self.raters.state.decider(request, self._rules.share)
+
+    def checks(self, version: str) -> float:
+        """By what the share of answers that are checked is multiplied, where this predictor decided."""
+        raters = self.raters
+        if raters.challenger is None:
+            return 1.0
+        arm: Arm = "challenger" if version == raters.challenger.version else "champion"
+        return self._rules.checks(raters.state, arm)
 
     @property
     def space(self) -> str:

@@ -33,7 +33,6 @@ logger = logging.getLogger("penstock.routing")
 
 REFRESH_SECONDS: Final = 2.0  # how old the knowledge of other processes' verdicts may be
 LEARN_SECONDS: Final = 30.0
-TRIAL_FACTOR: Final = 2.0  # as many answers are checked while a predictor is on trial
 
 
 class Monitor:
@@ -92,7 +91,8 @@ class Monitor:
         ]
 
     def _draw(self, route: Route, tier: str, cost: int, *, probe: bool = False) -> bool:
-        factor = TRIAL_FACTOR if self._learning.raters.challenger is not None else 1.0
+        # What is asked of a tier that was skipped is no predictor's decision.
+        factor = self._learning.checks("" if probe else route.decision.model_version)
         sample = self._sampler.take(
             tier, draw=random.random(), cost=cost, now=time.time(), probe=probe, factor=factor
         )
