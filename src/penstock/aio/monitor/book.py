@@ -20,8 +20,8 @@ from penstock.aio.judges.verdict import Outcome
 from penstock.aio.monitor.bounds import samples_needed, wilson
 
 RUNS: Final = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # verdicts
-_HALF_LIFE: Final = 7 * 86_400.0  # seconds after which a verdict counts half in the history
-_PRIOR: Final = 20.0  # verdicts that the prior of a region's history is worth
+_HALF_LIFE: Final = 7 * 86_400.0  # seconds after which a verdict counts half in a correction
+_PRIOR: Final = 20.0  # verdicts that the predictions themselves are worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +35,6 @@ class Change:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What is known of a tier in a region, over the verdicts that are kept."""
-
-    tier: str
-    region: str
-    verdicts: int
-    good: int
-    lower: float  # of the probability that an answer is good, 95%
-    upper: float
-    promoted_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """`weight`, in [0, 1), is how far past verdicts outweigh the prior."""
-
-    quality: float
-    weight: float
-
-
 @dataclass(slots=True)
 class _Cell:
     """The verdicts of one tier in one region, oldest first: when, whether good, what was predicted."""
@@ -63,10 +42,7 @@ class _Cell:
     verdicts: deque[tuple[float, bool, float | None]]
     promoted_at: float | None = None
     since_change: int = 0  # verdicts since it was promoted or restored
-    # Sums over the verdicts, older ones counting less, as of the latest one; made when they are asked for.
-    stale: bool = False
-    weight: float = 0.0
-    good: float = 0.0
+    stale: bool = False  # the shift is made when it is asked for
     shift: float = 0.0  # to add to the log-odds of a prediction
 
     def runs(self) -> Iterator[tuple[int, int]]:
@@ -156,20 +132,6 @@ class QualityBook:
             if cell.promoted_at is not None
         )
 
-    def history(self, tier: str, region: str) -> History:
-        """The tier's quality in the region, drawn towards its quality elsewhere where verdicts are few."""
-        cell = self._cells.get((tier, region))
-        weight = good = 0.0
-        for (other, _), found in self._cells.items():
-            if other == tier:
-                self._sum(found)
-                weight, good = weight + found.weight, good + found.good
-        overall = (good + 1.0) / (weight + 2.0)
-        if cell is None:
-            return History(overall, 0.0)
-        total = cell.weight + _PRIOR
-        return History((cell.good + _PRIOR * overall) / total, cell.weight / total)
-
     def corrected(self, tier: str, region: str, predicted: float) -> float:
         """A predicted probability, shifted by how predictions for this tier have fared in this region.
 
@@ -179,7 +141,7 @@ class QualityBook:
         cell = self._cells.get((tier, region))
         if cell is None:
             return predicted
-        self._sum(cell)
+        self._bring_up(cell)
         if cell.shift == 0.0:
             return predicted
         return 1.0 / (1.0 + math.exp(-(_log_odds(predicted) + cell.shift)))
@@ -190,14 +152,6 @@ class QualityBook:
         for cell in self._cells.values():
             cell.stale = True
 
-    def standings(self) -> list[Standing]:
-        rows = []
-        for (tier, region), cell in sorted(self._cells.items()):
-            n = len(cell.verdicts)
-            good = sum(was_good for _, was_good, _ in cell.verdicts)
-            rows.append(Standing(tier, region, n, good, *wilson(good, n), cell.promoted_at))
-        return rows
-
     def samples_needed(self, quality: float, power: float = 0.95) -> int | None:
         """After how many verdicts a region whose quality has become this low is promoted: with this power."""
         needed = samples_needed(quality, self.threshold, z=self._z, power=power, most=RUNS[-1])
@@ -206,18 +160,15 @@ class QualityBook:
     def _cell(self, tier: str, region: str) -> _Cell:
         return self._cells.setdefault((tier, region), _Cell(deque(maxlen=RUNS[-1])))
 
-    def _sum(self, cell: _Cell) -> None:
-        """Bring the sums of a cell up to date."""
+    def _bring_up(self, cell: _Cell) -> None:
+        """Bring the shift of a cell up to date: older verdicts count less."""
         if not cell.stale or not cell.verdicts:
             return
         cell.stale = False
         latest = cell.verdicts[-1][0]
-        weights = [0.5 ** max(0.0, (latest - at) / _HALF_LIFE) for at, _, _ in cell.verdicts]
-        cell.weight = sum(weights)
-        cell.good = sum(w for w, (_, good, _) in zip(weights, cell.verdicts, strict=True) if good)
         known = [
-            (weight, good, predicted)
-            for weight, (at, good, predicted) in zip(weights, cell.verdicts, strict=True)
+            (0.5 ** max(0.0, (latest - at) / _HALF_LIFE), good, predicted)
+            for at, good, predicted in cell.verdicts
             if predicted is not None and at >= self._predictions_since
         ]
         cell.shift = 0.0

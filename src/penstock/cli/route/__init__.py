@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.route import eval as eval_
-from penstock.cli.route import explain, replay, report
+from penstock.cli.route import explain, export, forget, replay, report
 
 app = typer.Typer(
     help="The router: train it, judge it, ask it why, and read its books.",
@@ -22,3 +22,5 @@ app.command(epilog=explain.EPILOG)(explain.explain)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=report.EPILOG)(report.report)
 app.command("eval", epilog=eval_.EPILOG)(eval_.evaluate)
+app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=forget.EPILOG)(forget.forget)

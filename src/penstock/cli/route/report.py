@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.options import examples
+from penstock.cli.route.days import begins, ends, read_day
 from penstock.cli.route.money import dollars, percent
 from penstock.cli.state import Config, StateDir, open_state, state_settings
 from penstock.errors import ConfigError
@@ -17,6 +18,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from penstock.aio.balance import Balance, Measured
     from penstock.aio.books import Tallies
+    from penstock.gateway.store.verdicts import VerdictTally
 
 EPILOG = examples(
     ("penstock route report", "this month: what was saved, the tiers, the quality"),
@@ -54,18 +56,24 @@ def report(
 ) -> None:
     """Show what routing saved, net of classifier, cascade and monitor, and the quality beside it."""
     from penstock.aio.balance import Balance, balances, measured
-    from penstock.cli.route import tables
+    from penstock.cli.route import regions, tables
     from penstock.cli.route.learnt import Learnt, learnt_in
     from penstock.gateway.store.routes import RouteTable
+    from penstock.gateway.store.verdicts import VerdictTable
 
     parts = _parts(by)
     first, last = _period(day, since, until)
-    with open_state(state_settings(state_dir, config), create=False) as database:
+    settings = state_settings(state_dir, config)
+    with open_state(settings, create=False) as database:
         tallies: Tallies = {}
+        verdicts: list[VerdictTally] = []
         learnt = Learnt()
         if database is not None:
             tallies = RouteTable(database).totals(tenant=tenant, since=first, until=last)
+            since_at, until_at = begins(first) if first else 0.0, ends(last) if last else None
+            verdicts = VerdictTable(database).tallies(since_at, until_at, tenant)
             learnt = learnt_in(database)
+    kinds = regions.qualities(verdicts, learnt.promoted, settings.gateway.routing.monitor.threshold)
     days = balances(tallies)
     total = sum(days.values(), Balance())
     tiers = tables.by_tier(tallies)
@@ -76,6 +84,7 @@ def report(
             "until": last,
             "rows": tables.rows_as_json(tallies, parts),
             "tiers": [{"tier": tier, **tables.tier_as_json(tally)} for tier, tally in tiers.items()],
+            "regions": [kind.as_json() for kind in kinds],
             "total": tables.balance_as_json(total, quality),
             **learnt.as_json(),
         }
@@ -87,6 +96,8 @@ def report(
         print(tables.books_table(tallies, parts, total, quality))
         if parts != ("tier",):
             print("\n" + tables.tier_table(tiers))
+        if kinds:
+            print("\n" + regions.region_table(kinds))
         print("\n" + "\n".join([*_sentences(total, quality), *learnt.sentences()]))
 
 
@@ -131,23 +142,14 @@ def _period(day: str | None, since: str | None, until: str | None) -> tuple[str 
     if day is not None and (since is not None or until is not None):
         raise ConfigError("--day names one day; leave it out, or --since and --until.")
     if day is not None:
-        return _day("--day", day), _day("--day", day)
+        return read_day("--day", day), read_day("--day", day)
     if since is None and until is None:
         return datetime.now(UTC).strftime("%Y-%m-01"), None
-    first = None if since is None else _day("--since", since)
-    last = None if until is None else _day("--until", until)
+    first = None if since is None else read_day("--since", since)
+    last = None if until is None else read_day("--until", until)
     if first is not None and last is not None and first > last:
         raise ConfigError(f"--since {first} is after --until {last}; swap them.")
     return first, last
-
-
-def _day(flag: str, text: str) -> str:
-    try:
-        if len(text) != len("2026-01-31"):
-            raise ValueError
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise ConfigError(f"{flag} must be a day such as 2026-01-31, got {text[:64]!r}.") from None
 
 
 def _said(first: str | None, last: str | None) -> str:

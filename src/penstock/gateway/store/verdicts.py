@@ -120,13 +120,16 @@ class VerdictTable:
             ).fetchall()
         return [Seen(*row) for row in rows]
 
-    def tallies(self, since: float = 0.0) -> list[VerdictTally]:
-        """By tier and region, in that order."""
+    def tallies(
+        self, since: float = 0.0, until: float | None = None, tenant: str | None = None
+    ) -> list[VerdictTally]:
+        """By tier and region, in that order; those before `until`, and only a tenant's if it is named."""
         with self._database.read() as connection:
             rows = connection.execute(
-                f"SELECT tier, region, {_COUNTS}, SUM(cost) FROM verdicts WHERE at >= ? "
+                f"SELECT tier, region, {_COUNTS}, SUM(cost) FROM verdicts WHERE at >= ?1 "
+                "AND (?2 IS NULL OR at < ?2) AND (?3 IS NULL OR tenant = ?3) "
                 "GROUP BY tier, region ORDER BY tier, region",
-                (since,),
+                (since, until, tenant),
             ).fetchall()
         return [VerdictTally(*row) for row in rows]
 
@@ -214,10 +217,24 @@ class VerdictTable:
             ).rowcount
         return int(gone)
 
+    def count(self, tenant: str) -> int:
+        """How many there are of a tenant."""
+        with self._database.read() as connection:
+            (count,) = connection.execute(
+                "SELECT COUNT(*) FROM verdicts WHERE tenant = ?", (tenant,)
+            ).fetchone()
+        return int(count)
+
     def delete_tenant(self, tenant: str) -> int:
-        """Remove everything that came from a tenant; how many verdicts that were."""
+        """Remove everything that came from a tenant; how many verdicts that were. Their bytes go, too."""
+        with self._database.read() as connection:
+            connection.execute("PRAGMA secure_delete = ON")
         with self._database.write() as connection:
-            return int(connection.execute("DELETE FROM verdicts WHERE tenant = ?", (tenant,)).rowcount)
+            gone = int(connection.execute("DELETE FROM verdicts WHERE tenant = ?", (tenant,)).rowcount)
+        with self._database.read() as connection:
+            # The log still has them. Where another process reads it just now, its next checkpoint does this.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return gone
 
 
 def _rows(part: list[tuple[bytes, float]]) -> Rows:
