@@ -147,6 +147,54 @@ def test_a_file_that_is_not_there_is_a_mistake(capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().err == "penstock: none.yaml is not a file; correct the path.\n"
 
 
+LADDER = """
+models:
+  small: {aliases: [tiny], backends: [{vllm: "http://127.0.0.1:1"}], price: {input: 0.1, output: 0.4}}
+  large: {backends: [{vllm: "http://127.0.0.1:2"}], price: {input: 5, output: 15}}
+tiers:
+  quick: {model: small}
+  thorough: {model: large}
+"""
+
+
+def test_tiers_that_cannot_be_weighed_are_mistakes_with_their_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(LADDER.replace("model: small}", "model: small, like: GPT-17}"))
+    assert run(["config", "check", "--json"]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["place"], problem["line"]) == ("tiers.quick", 6)
+    assert "is like 'GPT-17', of which the predictor" in problem["sentence"]
+    assert "Phi-3-mini" in problem["sentence"]
+    # A server says so at once, and not when its models are loaded.
+    assert run(["serve", "--port", "0", "--state-dir", "state"]) == 2
+    assert "The tier 'quick' is like 'GPT-17'" in capsys.readouterr().err
+
+
+def test_a_predictor_that_cannot_be_read_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    write(LADDER + "routing: {predictor: ./none.npz}\n")
+    assert run(["config", "check"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("penstock: routing.predictor in penstock.yaml, line 8, cannot be used: ")
+    assert "none.npz" in said
+
+
+def test_a_target_that_a_tenant_cannot_get_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        LADDER + "tenants:\n  free: {}\n  frugal: {max_cost: 0.001}\n  bound: {models: [tiny]}\n"
+        "  modest: {models: [tiny], quality_target: 0.1}\n  broke: {max_cost: 0.000001}\n"
+        "  pinned: {tier: quick}\n"
+    )
+    assert run(["config", "check", "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert [warning.split()[0] for warning in warnings] == [
+        "tenants.frugal",
+        "tenants.bound",
+        "tenants.broke.max_cost",
+    ]
+    assert "with what it may use and spend (quick) at most" in warnings[0]
+
+
 class Server(BaseHTTPRequestHandler):
     """Speaks as much as is asked: a list of models for those with the key, and Triton's readiness."""
 

@@ -72,15 +72,22 @@ class HeldOut:
         return Threshold(share, rate, share, cost)
 
 
+def unmeasured(step: Step, predictor: Predictor) -> str | None:
+    """What is wrong with whom a tier is like, to follow its name; None: nothing."""
+    known = predictor.sample.references
+    if step.reference in known:
+        return None
+    return (
+        f"is like {step.reference!r}, of which the predictor {predictor.name!r} has no held-out answers; "
+        f"it must be like one of {', '.join(known)}"
+    )
+
+
 def held_out(steps: Sequence[Step], predictor: Predictor) -> HeldOut:
     sample = predictor.sample
     for step in steps:
-        if step.reference not in sample.references:
-            raise ConfigError(
-                f"The tier {step.tier!r} is like {step.reference!r}, of which the predictor "
-                f"{predictor.name!r} has no held-out answers; it must be like one of "
-                f"{', '.join(sample.references)}."
-            )
+        if (wrong := unmeasured(step, predictor)) is not None:
+            raise ConfigError(f"The tier {step.tier!r} {wrong}.")
     columns = [sample.references.index(step.reference) for step in steps]
     return HeldOut(
         sample.quality[:, columns],

@@ -57,11 +57,11 @@ def check(
     from penstock.config.checks import warnings_of
 
     try:
-        examined = _with_servers(examine(config=_existing(file)))
+        examined, doubts = _with_ladder(_with_servers(examine(config=_existing(file))))
     except ConfigError as error:
-        examined = Examined(file=None, settings=None, problems=(Problem(sentence=str(error)),))
+        examined, doubts = Examined(file=None, settings=None, problems=(Problem(sentence=str(error)),)), []
     settings = examined.settings
-    warnings = [] if settings is None else list(warnings_of(settings))
+    warnings = [] if settings is None else [*warnings_of(settings), *doubts]
     answers = []
     if connect and settings is not None:
         from penstock.cli.config_connect import ask_all
@@ -107,13 +107,12 @@ def from_litellm(
 
 def _with_servers(examined: Examined) -> Examined:
     """The same, with what the kinds of servers themselves have to say of their options."""
-    from penstock.config.document import read_document
     from penstock.gateway.backends.registry import check as check_backend
 
-    settings, file = examined.settings, examined.file
-    if settings is None or file is None:
+    settings = examined.settings
+    if settings is None or examined.file is None:
         return examined
-    problems = Problems(str(file), read_document(file, os.environ).lines)
+    problems = _problems_of(examined.file)
     for model in settings.gateway.models:
         for number, backend in enumerate(model.backends):
             try:
@@ -121,6 +120,40 @@ def _with_servers(examined: Examined) -> Examined:
             except ConfigError as error:
                 place = f"models.{model.name}.backends[{number}].options"
                 problems.add(place, f"cannot be used: {str(error).rstrip('.')}")
+    return _with_problems(examined, problems)
+
+
+def _with_ladder(examined: Examined) -> tuple[Examined, list[str]]:
+    """The same, with what is wrong with the tiers for whoever rates requests; and what is only doubtful."""
+    settings = examined.settings
+    if settings is None or examined.file is None or not settings.gateway.tiers:
+        return examined, []
+    from penstock.aio.steps import held_out, unmeasured
+    from penstock.gateway.routing.ladder import load, steps_of, targets_out_of_reach
+
+    gateway, problems = settings.gateway, _problems_of(examined.file)
+    try:
+        predictor = load(gateway.routing.predictor)
+    except ConfigError as error:
+        problems.add("routing.predictor", f"cannot be used: {str(error).rstrip('.')}")
+        return _with_problems(examined, problems), []
+    steps = steps_of(gateway, predictor.sample.references)
+    for step in steps:
+        if (wrong := unmeasured(step, predictor)) is not None:
+            problems.add(f"tiers.{step.tier}", wrong)
+    if problems.found:
+        return _with_problems(examined, problems), []
+    ladder = held_out(steps, predictor).ladder(gateway.routing.caution)
+    return examined, list(targets_out_of_reach(gateway, steps, ladder))
+
+
+def _problems_of(file: Path) -> Problems:
+    from penstock.config.document import read_document
+
+    return Problems(str(file), read_document(file, os.environ).lines)
+
+
+def _with_problems(examined: Examined, problems: Problems) -> Examined:
     if not problems.found:
         return examined
     return dataclasses.replace(examined, settings=None, problems=tuple(problems.found))

@@ -20,6 +20,7 @@ from penstock.gateway.engine_plan import EnginePlan, load_tokenizers, managed, n
 from penstock.gateway.engines import socket_folder
 from penstock.gateway.front import Front, Signals, open_keys, reload_on_hangup, started
 from penstock.gateway.listening import bound, check_bind, listen, url_of
+from penstock.gateway.routing.ladder import check_ladder
 from penstock.gateway.workers.supervisor import supervise
 from penstock.observe.metrics import Metrics
 
@@ -36,6 +37,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     # Opened once: a state that is lost while the model is loaded must not leave the server unlocked.
     keys = open_keys(settings)
     check_bind(settings, keys)
+    check_ladder(settings.gateway)  # before models are fetched and loaded
     with bound(settings.host, settings.port) as listener, Banner() as banner:
         settings = named(settings, banner.fetching)
         plans = plan_engines(settings, banner.fetching)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +21,18 @@ MOST_FILE = 64 << 20  # bytes of a body
 
 def steps_of(gateway: GatewayConfig, references: Sequence[str], query: Query | None = None) -> list[Step]:
     """As a server would have them that has just started: everybody is up."""
-    from penstock.aio.decision import Price
-    from penstock.aio.steps import Step, example, reference_at
-    from penstock.config.tiers import price_of
-    from penstock.gateway.accounts import Price as Charged
+    from penstock.aio.steps import example
+    from penstock.gateway.routing.ladder import steps_of as configured
 
     if not gateway.tiers:
         return example(references)
-    steps = []
-    for number, tier in enumerate(gateway.tiers):
-        charged = Charged.of(price_of(tier, gateway))
-        steps.append(
-            Step(
-                tier.name,
-                tier.like or reference_at(number, len(gateway.tiers), references),
-                Price(charged.input, charged.cached_input, charged.output, charged.request),
-                "" if query is None else _unable(tier, gateway, query),
-            )
-        )
-    return steps
+    steps = configured(gateway, references)
+    if query is None:
+        return steps
+    return [
+        replace(step, why_not=_unable(tier, gateway, query))
+        for step, tier in zip(steps, gateway.tiers, strict=True)
+    ]
 
 
 def _unable(tier: TierConfig, gateway: GatewayConfig, query: Query) -> str:

@@ -16,6 +16,7 @@ from penstock.aio.predictor import Predictor
 from penstock.aio.retrain import pack_heads, retrain, unpack_heads
 from penstock.config import RoutingConfig
 from penstock.errors import PenstockError
+from penstock.gateway.routing.ladder import load as load_predictor
 from penstock.gateway.store import Database
 from penstock.gateway.store.learning import LearningTable, StoredPredictor
 from penstock.gateway.store.verdicts import Seen, VerdictRow, VerdictTable
@@ -50,7 +51,7 @@ class Learning:
     ) -> None:
         """`leads`: of several processes this one decides when to learn; verdicts are everybody's."""
         self._folder = folder
-        self._load = load or _load
+        self._load = load or load_predictor
         self._leads = leads
         self._config = RoutingConfig()
         self._loaded: dict[str, Predictor] = {}  # by what the configuration calls it
@@ -271,9 +272,3 @@ class Learning:
     def _tell(events: list[Event]) -> None:
         for event in events:
             logger.warning("The predictor %s: %s. %s", event.subject, event.what, event.reason)
-
-
-def _load(which: str) -> Predictor:
-    from penstock.aio.predictor import load_predictor  # what it takes is not needed without a ladder
-
-    return load_predictor(which)

@@ -16,14 +16,13 @@ from penstock.aio.lengths import OutputLengths
 from penstock.aio.monitor import Sample
 from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query, query_of
-from penstock.aio.steps import TOO_DEAR, USUAL_OUTPUT, USUAL_PROMPT, held_out
+from penstock.aio.steps import TOO_DEAR, held_out
 from penstock.config import GatewayConfig, TenantConfig
-from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError
-from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.apart import Readers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.routing.ladder import targets_out_of_reach
 from penstock.gateway.routing.sampled import AnswerTap
 from penstock.gateway.routing.tier import ROUTED, Tier, ladder_of
 from penstock.gateway.routing.wish import Wish, wish_of
@@ -98,26 +97,8 @@ class Router:
 
     def warnings(self, config: GatewayConfig) -> Iterator[str]:
         """What is set and cannot be kept, as held-out queries have it."""
-        ladder = self.ladder(self._quality.predictor(""))
-        everything = range(len(self.steps))
-        for tenant in config.tenants:
-            target = config.routing.target if tenant.quality_target is None else tenant.quality_target
-            open_ = [number for number in everything if self._affordable(number, tenant)]
-            if tenant.tier is not None or not open_:
-                continue
-            best = ladder.best(open_)
-            if best < target:
-                names = ", ".join(self.steps[number].name for number in open_)
-                yield (
-                    f"tenants.{tenant.name} is to get {target:.0%} of the expert's quality, but with what it "
-                    f"may use and spend ({names}) at most {best:.0%} can be expected."
-                )
-
-    def _affordable(self, number: int, tenant: TenantConfig) -> bool:
-        tier = self.steps[number]
-        may = not tenant.models or AUTO in tenant.models or set(tier.deployment.names) & set(tenant.models)
-        usual = tier.price.cost(USUAL_PROMPT, 0, USUAL_OUTPUT)
-        return bool(may) and (tenant.max_cost is None or usual <= tenant.max_cost * DOLLAR)
+        steps = [tier.step for tier in self.steps]
+        return targets_out_of_reach(config, steps, self.ladder(self._quality.predictor("")))
 
     async def route(self, exchange: Exchange, tenant: TenantConfig, allowed: Collection[Deployment]) -> Route:
         """The way of this request. Raises HTTPError where no tier can or may answer it."""

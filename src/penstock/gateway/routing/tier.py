@@ -8,29 +8,28 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.aio import decision as record
 from penstock.aio.language import language
 from penstock.aio.query import Query
-from penstock.aio.steps import Step, reference_at
+from penstock.aio.steps import Step
 from penstock.config import GatewayConfig, TierConfig
 from penstock.config.tiers import price_of
 from penstock.gateway.accounts import Price
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.inquiry import Inquiry
+from penstock.gateway.routing.ladder import steps_of
 
 ROUTED: Final = ("createChatCompletion", "createCompletion", "createResponse", "createMessage")
 _anything: Final = msgspec.json.Decoder()
 
 
 class Tier:
-    def __init__(self, config: TierConfig, reference: str, deployment: Deployment, price: Price) -> None:
+    def __init__(self, config: TierConfig, step: Step, deployment: Deployment, price: Price) -> None:
         self.config = config
         self.name = config.name
-        self.reference = reference  # the measured model that it is like
+        self.step = step  # as the choice sees it
+        self.reference = step.reference  # the measured model that it is like
         self.deployment = deployment
         self.price = price
-        paid = record.Price(price.input, price.cached_input, price.output, price.request)
-        self.step = Step(config.name, reference, paid)  # as the choice sees it
 
     @property
     def context(self) -> int | None:
@@ -95,16 +94,11 @@ class Tier:
 def ladder_of(
     config: GatewayConfig, deployments: Mapping[str, Deployment], references: Sequence[str]
 ) -> list[Tier]:
-    """The configured tiers. Those that do not say whom they are like are spread over the measured ladder."""
+    """The configured tiers, each with the model that it asks."""
     names = {name: deployment for deployment in deployments.values() for name in deployment.names}
     return [
-        Tier(
-            tier,
-            tier.like or reference_at(number, len(config.tiers), references),
-            names[tier.model or ""],
-            Price.of(price_of(tier, config)),
-        )
-        for number, tier in enumerate(config.tiers)
+        Tier(tier, step, names[tier.model or ""], Price.of(price_of(tier, config)))
+        for tier, step in zip(config.tiers, steps_of(config, references), strict=True)
     ]
 
 
