@@ -159,6 +159,18 @@ async def test_a_bad_one_is_rolled_back_and_a_good_one_taken_into_use(
     assert kinds.index("kept") < kinds.index("rolled back")
 
 
+async def test_what_a_challenger_decides_on_trial_is_checked_more_often(
+    learning: Learning, database: Database
+) -> None:
+    table = LearningTable(database)
+    table.save(StoredPredictor("new", START, "base", pack_heads({"small": head(0.0, 1.0)}), "test"))
+    number, _ = table.rollout()
+    assert learning.checks("base") == 1.0
+    table.set_rollout(number, Rollout(champion="base", challenger="new", stage="share", since=START), [])
+    await learning.refresh()
+    assert learning.checks("new") > learning.checks("base") > 1.0
+
+
 async def test_promotions_are_the_same_in_every_process_and_after_a_restart(
     learning: Learning, database: Database, tmp_path: Path
 ) -> None:
