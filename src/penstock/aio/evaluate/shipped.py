@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,22 @@ from penstock.aio.evaluate.intervals import Figure, figure
 from penstock.aio.evaluate.metrics import Calibration, calibration
 from penstock.aio.evaluate.saving import applied
 from penstock.aio.evaluate.split import gain_curve
-from penstock.aio.predictor import Predictor
+from penstock.aio.predictor import Predictor, load_predictor
+from penstock.errors import ConfigError
 
 Floats = NDArray[np.float64]
 LEAST = 20  # rows: fewer say nothing
+
+
+class Learned(Predictor, Protocol):
+    """A predictor that says what it was trained on."""
+
+    @property
+    def trained_keys(self) -> frozenset[str]:
+        """Questions that must not be used to judge it."""
+
+    @property
+    def trained_groups(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,12 @@ class ShippedFigures:
     unseen: Part | None = None
 
 
+def load_shipped(which: str) -> Shipped:
+    """Trained predictors, shipped or a user's own, all say what they were trained on."""
+    predictor = cast(Learned, load_predictor(which))
+    return Shipped(predictor, predictor.trained_keys, predictor.trained_groups)
+
+
 def judge_shipped(shipped: Shipped, data: Dataset, target: float, folds: int, seed: int) -> ShippedFigures:
     """No row whose question the model has seen is judged."""
     predictor = shipped.predictor
@@ -69,7 +88,10 @@ def judge_shipped(shipped: Shipped, data: Dataset, target: float, folds: int, se
         )
     if why_not:
         return ShippedFigures(predictor.version, trained_on, why_not)
-    rated = [predictor.rate(query, fresh.models).quality for query in fresh.queries]
+    try:
+        rated = [predictor.rate(query, fresh.models).quality for query in fresh.queries]
+    except ConfigError as error:  # models that it knows, but cannot weigh against each other
+        return ShippedFigures(predictor.version, trained_on, str(error))
     quality = np.array(rated, dtype=np.float64)
     rate = _rate(predictor, fresh, target)
     known = np.array([group in shipped.groups for group in fresh.groups or [""] * len(fresh)], dtype=bool)

@@ -85,6 +85,8 @@ def evaluate(
     from penstock.aio.evaluate.figures import as_json as figures
     from penstock.aio.evaluate.recipes import recipe_named
     from penstock.aio.evaluate.report import Plan, evaluate, steps
+    from penstock.aio.evaluate.shipped import load_shipped
+    from penstock.aio.evaluate.timing import decision_time
     from penstock.cli.route.eval_tables import tables
 
     names = list(dict.fromkeys(recipe or ["light"]))
@@ -97,11 +99,11 @@ def evaluate(
     ]
     _all_used(prices, files)
     others = [read_dataset(path) for folder in also or [] for path in _files_of(folder, data)]
-    shipped = None
-    reports: list[tuple[Report, DecisionTime | None]] = []
+    shipped = load_shipped(names[0])
+    reports: list[tuple[Report, DecisionTime]] = []
     with _progress(sum(steps(file, len(recipes), plan) for file in files)) as step:
         for file in files:
-            decisions = None
+            decisions = decision_time(shipped.predictor, file.texts)
             reports.append(
                 (
                     evaluate(
@@ -110,7 +112,7 @@ def evaluate(
                         plan,
                         also=others,
                         shipped=shipped,
-                        classifier=decisions.p50 / 1000 if decisions else 0.0,
+                        classifier=decisions.p50 / 1000,
                         step=step,
                     ),
                     decisions,
