@@ -102,6 +102,13 @@ class CacheConfig:
     max_entries: int = option(100_000, COUNT, "Most answers that are kept.")
     max_bytes: int = option(256 << 20, SIZE_ABOVE_0, "Most bytes of answers that are kept.")
     store: str = option("memory", TEXT, "Where: `memory`, `sqlite`, or the URL of a Redis server.")
+    secret: str | None = option(
+        None,
+        TEXT,
+        "What answers are sealed with there; the same for all gateways that share a Redis server. Otherwise "
+        "one is made and kept in the state folder.",
+        secret=True,
+    )
 
     @property
     def enabled(self) -> bool:

@@ -17,7 +17,7 @@ from penstock.gateway.cache.circuit import FAILURES, LONGEST_PAUSE, Circuit
 from penstock.gateway.cache.entry import Counted, Entry
 from penstock.gateway.cache.key import Asker
 from penstock.gateway.cache.memory import MemoryStore
-from penstock.gateway.cache.opening import open_cache, open_store
+from penstock.gateway.cache.opening import open_cache, open_secret, open_store
 from penstock.gateway.cache.redis import RedisStore
 from penstock.gateway.cache.sqlite import FILE_NAME, SqliteStore
 from penstock.gateway.cache.store import CacheStoreError, Shelf, Store
@@ -133,22 +133,81 @@ async def test_an_entry_that_was_moved_cut_or_changed_is_removed_and_not_served(
     shelf: Shelf, store: Store
 ) -> None:
     await put(shelf, 1, "the answer")
-    value, _ = await store.read(key(1), [], 1000.0)
+    one, two = shelf._named(key(1)), shelf._named(key(2))
+    value, _ = await store.read(one, [], 1000.0)
     assert value is not None
     for poison in (value, value[:-1], value[:20], b"", value.replace(b"answer", b"poison"), b"\x00" * 300):
-        await store.write(key(2), poison, TIMES, 1000.0)
+        await store.write(two, poison, TIMES, 1000.0)
         assert await get(shelf, 2) is None
-        assert (await store.read(key(2), [], 1000.0))[0] is None
+        assert (await store.read(two, [], 1000.0))[0] is None
     assert shelf.damaged == 6
     assert await get(shelf, 1) == "the answer"
 
 
 async def test_an_entry_made_without_the_secret_is_not_served(store: Store, clock: Clock) -> None:
     mine = Shelf(store, wall=clock, clock=clock, secret=b"mine")
-    await put(Shelf(store, wall=clock, clock=clock, secret=b"theirs"), 1, "forged")
+    theirs = Shelf(store, wall=clock, clock=clock, secret=b"theirs")
+    await put(theirs, 1, "forged")
     assert await get(mine, 1) is None
+    forged, _ = await store.read(theirs._named(key(1)), [], 1000.0)
+    assert forged is not None
+    await store.write(mine._named(key(1)), forged, TIMES, 1000.0)
+    assert await get(mine, 1) is None
+    assert mine.damaged == 1
     await put(mine, 1, "true")
     assert await get(mine, 1) == "true"
+    assert await get(theirs, 1) == "forged"  # whoever has another secret is not in the way
+
+
+async def test_what_is_invalidated_in_one_process_is_in_all_whose_caches_are_in_memory(
+    tmp_path: Path, clock: Clock
+) -> None:
+    config = CacheConfig(exact=True)
+    one, two = (Shelf(open_store(config, tmp_path, 2), wall=clock, clock=clock) for _ in range(2))
+    for shelf in (one, two):
+        await put(shelf, 1)
+        await put(shelf, 2, asker=OTHER)
+    before = (await two.get(key(3), ACME)).generations
+    assert before is not None
+    await one.invalidate("acme")
+    await two.put(key(3), entry(), TIMES, before)
+    for shelf in (one, two):
+        assert [await get(shelf, 1), await get(shelf, 2, OTHER), await get(shelf, 3)] == [None, "x", None]
+        await shelf.close()
+    later = Shelf(open_store(config, tmp_path, 2), wall=clock, clock=clock)
+    await put(later, 1)
+    assert await get(later, 1) == "x"
+    await later.close()
+    assert await get(later, 1) is None  # whoever still has it goes without
+
+
+def test_the_secret_is_made_once_for_a_folder_and_read_by_its_owner_alone(tmp_path: Path) -> None:
+    config = CacheConfig(exact=True, store="sqlite")
+    folder = tmp_path / "state"
+    made = open_secret(config, folder)
+    assert len(made) == 32
+    assert open_secret(config, folder) == made
+    assert (folder / "cache.secret").stat().st_mode & 0o777 == 0o600
+    assert open_secret(config, tmp_path / "another") != made
+    (folder / "cache.secret").write_bytes(made[:5])
+    assert len(open_secret(config, folder)) == 32
+    assert open_secret(CacheConfig(store="redis://a", secret="ours"), folder) == b"ours"
+
+
+async def test_a_cache_that_is_opened_seals_with_the_secret_of_its_folder(tmp_path: Path) -> None:
+    config = CacheConfig(exact=True, store="sqlite")
+    cache = open_cache(config, tmp_path)
+    assert cache is not None
+    await put(cache.shelf, 1)
+    await cache.close()
+    again = open_cache(config, tmp_path)
+    other = open_cache(CacheConfig(exact=True, store="sqlite", secret="another"), tmp_path)
+    assert again is not None
+    assert other is not None
+    assert await get(again.shelf, 1) == "x"
+    assert await get(other.shelf, 1) is None
+    await again.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

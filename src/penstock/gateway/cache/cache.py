@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
+from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.cache.entry import Entry
 from penstock.gateway.cache.flight import Flight, Flights
 from penstock.gateway.cache.key import Question
 from penstock.gateway.cache.record import Recorder
 from penstock.gateway.cache.store import Shelf
-from penstock.gateway.exchange import PICO, Exchange
+from penstock.gateway.exchange import Exchange
 from penstock.protocol.shapes import UsageCount
 
 logger = logging.getLogger("penstock.gateway")
@@ -35,6 +36,9 @@ class Semantic(Protocol):
 
     async def note(self, partition: bytes, text: str, key: bytes) -> None:
         """The answer to this is kept under `key`."""
+
+    async def forget(self, partition: bytes, key: bytes) -> None:
+        """Nothing is kept under `key` any more."""
 
     def close(self) -> None:
         """It is not asked any more."""
@@ -167,7 +171,7 @@ class ResponseCache:
             usage = entry.usage
             tokens = usage.prompt + usage.completion
             if exchange.price is not None:
-                dollars = exchange.price.cost(usage.prompt, usage.cached, usage.completion) / PICO
+                dollars = exchange.price.cost(usage.prompt, usage.cached, usage.completion) / DOLLAR
         self.count(exchange.tier, exchange.caller.tenant, outcome, tokens, dollars)
 
     async def invalidate(self, tenant: str | None = None, model: str | None = None) -> None:
@@ -213,6 +217,9 @@ class ResponseCache:
         if key is None:
             return None
         found = await self.shelf.get(key, question.asker)
+        if found.entry is None and found.generations is not None:
+            # It would stand before others that are still kept.
+            await self.semantic.forget(question.partition, key)
         entry = self._young(found.entry, wishes)
         return None if entry is None else Hit(entry, "semantic")
 

@@ -99,6 +99,13 @@ class VectorIndex:
         if not rows.texts:
             del self._partitions[partition]
 
+    def remove_key(self, partition: bytes, key: bytes) -> None:
+        """Forget the questions whose answer had this key."""
+        rows = self._partitions.get(partition)
+        if rows is not None:
+            for text in [text for text, kept in zip(rows.texts, rows.keys, strict=True) if kept == key]:
+                self.remove(partition, text)
+
     def nearest(
         self, partition: bytes, vector: NDArray[np.float32], least: float, now: float, most: int
     ) -> list[Neighbour]:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.gateway.cache.generations import Generations, OwnGenerations
 from penstock.gateway.cache.store import StoreStats
 
 _OVERHEAD: Final = 200  # bytes an entry takes beside its value: key, times, table
@@ -14,17 +15,18 @@ _OVERHEAD: Final = 200  # bytes an entry takes beside its value: key, times, tab
 class MemoryStore:
     name = "memory"
 
-    def __init__(self, max_entries: int, max_bytes: int) -> None:
+    def __init__(self, max_entries: int, max_bytes: int, generations: Generations | None = None) -> None:
+        """`generations`: shared with others, or its own."""
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()  # value, Unix time of its end
         self._bytes = 0
-        self._generations: dict[bytes, int] = {}
+        self._generations = generations or OwnGenerations()
 
     async def read(
         self, key: bytes, scopes: Sequence[bytes], now: float
     ) -> tuple[bytes | None, tuple[int, ...]]:
-        generations = tuple(self._generations.get(scope, 0) for scope in scopes)
+        generations = tuple(map(self._generations.of, scopes))
         found = self._entries.get(key)
         if found is None:
             return None, generations
@@ -51,7 +53,7 @@ class MemoryStore:
             self._bytes -= len(found[0]) + _OVERHEAD
 
     async def bump(self, scope: bytes) -> None:
-        self._generations[scope] = self._generations.get(scope, 0) + 1
+        self._generations.bump(scope)
 
     async def stats(self, now: float) -> StoreStats:
         return StoreStats(len(self._entries), self._bytes)
@@ -59,3 +61,4 @@ class MemoryStore:
     async def close(self) -> None:
         self._entries.clear()
         self._bytes = 0
+        self._generations.close()

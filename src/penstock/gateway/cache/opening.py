@@ -9,9 +9,11 @@ from penstock.aio.encoder import load_encoder
 from penstock.config import CacheConfig
 from penstock.errors import ConfigError
 from penstock.gateway.cache.cache import ResponseCache, Semantic
+from penstock.gateway.cache.generations import SharedGenerations
 from penstock.gateway.cache.index import MAX_ROWS
 from penstock.gateway.cache.memory import MemoryStore
 from penstock.gateway.cache.redis import SCHEMES, RedisStore
+from penstock.gateway.cache.secret import kept_secret
 from penstock.gateway.cache.semantic import SemanticFinder
 from penstock.gateway.cache.sqlite import SqliteStore
 from penstock.gateway.cache.store import Shelf, Store
@@ -23,13 +25,13 @@ def open_cache(
     *,
     share: int = 1,
     semantic: Semantic | None = None,
-    secret: bytes = b"",
 ) -> ResponseCache | None:
     """None: it is off. `folder`: of the state; `share`: this is one of so many processes. Raises ConfigError
     or StoreError."""
     if not config.enabled:
         return None
-    shelf = Shelf(open_store(config, folder, share), wall=time.time, clock=time.monotonic, secret=secret)
+    store, secret = open_store(config, folder, share), open_secret(config, folder)
+    shelf = Shelf(store, wall=time.time, clock=time.monotonic, secret=secret)
     return ResponseCache(shelf, ttl=config.ttl, semantic=semantic)
 
 
@@ -48,7 +50,10 @@ def open_semantic(config: CacheConfig) -> SemanticFinder:
 
 def open_store(config: CacheConfig, folder: Path | None, share: int = 1) -> Store:
     if config.store == "memory":
-        return MemoryStore(max(1, config.max_entries // share), max(1, config.max_bytes // share))
+        generations = SharedGenerations(folder) if share > 1 and folder is not None else None
+        return MemoryStore(
+            max(1, config.max_entries // share), max(1, config.max_bytes // share), generations
+        )
     if config.store == "sqlite":
         if folder is None:
             raise ConfigError(
@@ -61,3 +66,12 @@ def open_store(config: CacheConfig, folder: Path | None, share: int = 1) -> Stor
         f"cache.store must be memory, sqlite or an address that begins with {' or '.join(SCHEMES)}, "
         f"got {config.store!r}."
     )
+
+
+def open_secret(config: CacheConfig, folder: Path | None) -> bytes:
+    """What entries are sealed with. In memory nobody else can put one, and nothing is to be kept for it."""
+    if config.secret is not None:
+        return config.secret.encode()
+    if config.store == "memory" or folder is None:
+        return b""
+    return kept_secret(folder)

@@ -56,9 +56,9 @@ class SemanticFinder:
         if _is_short(text):
             await self._beside(lambda: self._note(partition, text, key))
 
-    async def forget(self, partition: bytes, text: str) -> None:
-        """Its answer is no longer kept."""
-        await self._beside(lambda: self._index.remove(partition, text))
+    async def forget(self, partition: bytes, key: bytes) -> None:
+        """What was kept under `key` is not any more."""
+        await self._beside(lambda: self._index.remove_key(partition, key))
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -98,6 +98,7 @@ class Shelf:
         return self._wall()
 
     async def get(self, key: bytes, asker: Asker) -> Found:
+        key = self._named(key)
         if not self._circuit.closed(self._clock()):
             return Found(None, None)
         now = self._wall()
@@ -113,7 +114,7 @@ class Shelf:
         if sealed is None:
             self.damaged += 1
             logger.warning("An entry of the cache in %s is damaged or not ours; it was removed.", self.name)
-            await self.delete(key)
+            await self._delete(key)
             return Found(None, generations)
         fresh = sealed.generations == generations and now < sealed.expires
         return Found(sealed.entry if fresh else None, generations)
@@ -122,7 +123,7 @@ class Shelf:
         """`generations`: those that held when the answer was asked for. Whether it was written."""
         if entry.size > MAX_ENTRY_BYTES or not self._circuit.closed(self._clock()):
             return False
-        now = self._wall()
+        key, now = self._named(key), self._wall()
         value = _encode(_Sealed(generations, now + ttl, entry))
         try:
             await self._store.write(key, self._seal(key, value) + value, ttl, now)
@@ -131,12 +132,6 @@ class Shelf:
             return False
         self._circuit.succeeded()
         return True
-
-    async def delete(self, key: bytes) -> None:
-        try:
-            await self._store.delete(key)
-        except CacheStoreError as error:
-            self._failed(error)
 
     async def invalidate(self, tenant: str | None = None, model: str | None = None) -> None:
         """Nothing that was kept so far is given again: of a tenant, of a model, of both together, or at all.
@@ -152,6 +147,17 @@ class Shelf:
 
     async def close(self) -> None:
         await self._store.close()
+
+    async def _delete(self, key: bytes) -> None:
+        try:
+            await self._store.delete(key)
+        except CacheStoreError as error:
+            self._failed(error)
+
+    def _named(self, key: bytes) -> bytes:
+        """Under which it is kept. Whose secret differs looks elsewhere, and takes nobody's entries for
+        damaged ones; who reads the store cannot tell from a name what was asked."""
+        return hmac.digest(self._secret, b"key\0" + key, "sha256")
 
     def _failed(self, error: CacheStoreError) -> None:
         self.errors += 1
