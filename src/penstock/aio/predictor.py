@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.aio.heads import Head
 from penstock.aio.query import Query
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.aio.learned import LearnedPredictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +58,21 @@ class Predictor(Protocol):
     def rate(self, query: Query, references: Sequence[str]) -> Rating: ...
     def refitted(self, heads: Mapping[str, Head], version: str) -> Predictor:
         """The same with other heads, which see the same vectors."""
+
+
+SHIPPED: Final = ("light", "encoder")
+
+
+def load_predictor(which: str) -> LearnedPredictor:
+    """One that is shipped, by its name, or a file that was trained. Raises ConfigError."""
+    from penstock.aio import learned_file  # it needs what stands here
+
+    if which in SHIPPED:
+        return learned_file.load(learned_file.SHIPPED / f"{which}.npz")
+    path = Path(which).expanduser()
+    if not path.is_file():
+        raise ConfigError(
+            f"There is no predictor {which!r}: it is one of {', '.join(SHIPPED)} or a file that "
+            "'penstock route train' has made."
+        )
+    return learned_file.load(path)

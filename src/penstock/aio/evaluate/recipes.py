@@ -10,8 +10,8 @@ from penstock.errors import ConfigError
 
 # Where each is made; imported only when it is asked for, since some need packages that routing does not.
 RECIPES: dict[str, str] = {
-    "light": "penstock.aio.light_recipe:LightRecipe",
-    "encoder": "penstock.aio.encoder_recipe:EncoderRecipe",
+    "light": "penstock.aio.text_recipe:light",
+    "encoder": "penstock.aio.text_recipe:encoder",
 }
 
 

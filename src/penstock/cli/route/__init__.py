@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.route import eval as eval_
-from penstock.cli.route import explain, export, forget, replay, report
+from penstock.cli.route import explain, export, forget, replay, report, train
 
 app = typer.Typer(
     help="The router: train it, judge it, ask it why, and read its books.",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 
 app.command(epilog=explain.EPILOG)(explain.explain)
+app.command(epilog=train.EPILOG)(train.train)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=report.EPILOG)(report.report)
 app.command("eval", epilog=eval_.EPILOG)(eval_.evaluate)

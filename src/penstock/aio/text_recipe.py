@@ -1,32 +1,34 @@
-"""The recipe `encoder`: a MiniLM embedding beside the dense features, and heads on top."""
+"""The recipes `light` and `encoder`: what a text model makes of a query beside its features, heads on top."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.aio.encoder_training import Trained, rated, train
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.encoded import KeptEmbeddings
 from penstock.aio.features import features
+from penstock.aio.fitting import Trained, rated, train
 from penstock.aio.query import Query
+from penstock.aio.words import load_words
 
 Floats = NDArray[np.float64]
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
-class EncoderRecipe:
-    """Trains on everything it is given; what was embedded once is kept."""
+class TextRecipe:
+    """Trains on the table, and on others where they are given: which helps only if their questions are put
+    and graded alike. What was read once is kept, since every fold reads the same."""
 
-    name = "encoder"
+    def __init__(self, name: str, embed: Embed) -> None:
+        self.name = name
+        self._embed = embed
+        self._known: dict[Query, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
 
-    def __init__(self, embed: Embed | None = None) -> None:
-        self._embed = embed if embed is not None else KeptEmbeddings().embed
-        self._features: dict[Query, Floats] = {}
-
-    def fit(self, train_: Dataset, also: Sequence[Dataset]) -> EncoderFitted:
+    def fit(self, train_: Dataset, also: Sequence[Dataset]) -> TextFitted:
         tables = [train_, *also]
         queries = [query for table in tables for query in table.queries]
         ok = np.vstack([columns_of(table, train_.models) for table in tables])
@@ -34,18 +36,21 @@ class EncoderRecipe:
         known = np.flatnonzero(np.isfinite(ok).any(axis=1))
         embedded, measured = self.read([queries[row] for row in known])
         trained, _ = train(embedded, measured, ok[known], train_.models, [groups[row] for row in known])
-        return EncoderFitted(trained, self.read)
+        return TextFitted(trained, self.read)
 
     def read(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
         """Embeddings and features."""
-        for query in queries:
-            if query not in self._features:
-                self._features[query] = features(query).astype(np.float64)
-        embedded = self._embed([query.ask for query in queries]).astype(np.float64)
-        return embedded, np.stack([self._features[query] for query in queries])
+        new = [query for query in dict.fromkeys(queries) if query not in self._known]
+        if new:
+            embedded = self._embed([query.ask for query in new])
+            for query, vector in zip(new, embedded, strict=True):
+                self._known[query] = (vector, features(query))
+        found = [self._known[query] for query in queries]
+        vectors, measured = (np.stack(part).astype(np.float64) for part in zip(*found, strict=True))
+        return vectors, measured
 
 
-class EncoderFitted:
+class TextFitted:
     """Rates queries for the models of the training table."""
 
     def __init__(self, trained: Trained, read: Callable[[Sequence[Query]], tuple[Floats, Floats]]) -> None:
@@ -61,6 +66,18 @@ class EncoderFitted:
     def _rated(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
         heads = [self.trained.heads[model] for model in self.trained.models]
         return rated(*self.trained.vectors(*self._read(queries)), heads)
+
+
+def light() -> TextRecipe:
+    return TextRecipe("light", load_words().embed)
+
+
+def encoder() -> TextRecipe:
+    return TextRecipe("encoder", KeptEmbeddings().embed)
+
+
+# By the name of the text model.
+RECIPES: Final[dict[str, Callable[[], TextRecipe]]] = {"light": light, "encoder": encoder}
 
 
 def columns_of(table: Dataset, models: Sequence[str]) -> Floats:

@@ -1,0 +1,95 @@
+"""Training a predictor from files of outcomes: a family for each, and a gate between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.aio.evaluate.dataset import Dataset
+from penstock.aio.fitting import Ridge, rated, train
+from penstock.aio.learned import Family, Gate, LazyText, LearnedPredictor, joint_heads
+from penstock.aio.predictor import CalibrationSample
+from penstock.aio.text_recipe import RECIPES, TextRecipe
+from penstock.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+LEAST_ROWS: Final = 60  # of a model, with good answers and bad ones among them: fewer do not make a head
+SAMPLE_ROWS: Final = 2000
+GATE_PENALTY: Final = 300.0
+
+
+def train_predictor(
+    tables: Sequence[Dataset], text: str = "light", *, seed: int = 0, step: Callable[[str], None] = print
+) -> LearnedPredictor:
+    """One predictor for all models of all tables. Raises ConfigError where there is too little to learn."""
+    recipe = RECIPES[text]()
+    families, samples, sizes, read = [], [], [], []
+    for table in tables:
+        step(f"{table.name}: reading {len(table)} rows")
+        usable = _usable(table)
+        embedded, measured = recipe.read(usable.queries)
+        groups = usable.groups or [""] * len(usable)
+        trained, left_out = train(embedded, measured, usable.ok, usable.models, groups)
+        families.append(Family(usable.name, trained))
+        samples.append(_sample(usable, left_out, families[-1], recipe, seed))
+        sizes.append(usable.ladder().ok.size)
+        read.append((embedded, measured))
+    # Thresholds come from the file that says most about a whole ladder.
+    best = sizes.index(max(sizes))
+    return LearnedPredictor(
+        name=text,
+        version=f"{text}-new",
+        families=tuple(families),
+        gate=_gate(read),
+        heads=joint_heads(families),
+        sample=samples[best],
+        trained_keys=frozenset(key for table in tables for key in table.keys),
+        trained_groups=frozenset(group for table in tables for group in table.groups or () if group),
+        embed=LazyText(text),
+    )
+
+
+def _usable(table: Dataset) -> Dataset:
+    """Without models that were hardly measured, or always with one outcome, and rows without any left."""
+    enough = [
+        at
+        for at in range(len(table.models))
+        if np.isfinite(table.ok[:, at]).sum() >= LEAST_ROWS
+        and np.nanmin(table.ok[:, at]) < np.nanmax(table.ok[:, at])
+    ]
+    if not enough:
+        raise ConfigError(
+            f"{table.name} has no model with {LEAST_ROWS} outcomes of both kinds, good and bad; add rows."
+        )
+    kept = table.only(enough)
+    return kept.rows(np.flatnonzero(np.isfinite(kept.ok).any(axis=1)))
+
+
+def _sample(
+    table: Dataset, left_out: Floats, family: Family, recipe: TextRecipe, seed: int
+) -> CalibrationSample:
+    """Predictions for rows as if each had been left out, of the models that make a ladder."""
+    names = [name for name in table.ladder().models if name in table.models]
+    columns = [table.models.index(name) for name in names]
+    rows = np.flatnonzero(np.isfinite(table.ok[:, columns]).all(axis=1))
+    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:SAMPLE_ROWS])
+    embedded, measured = recipe.read([table.queries[row] for row in rows])
+    _, doubt = family.trained.vectors(embedded, measured)
+    quality, deviation = rated(left_out[rows], doubt, [family.trained.heads[name] for name in names])
+    found = (quality, table.ok[rows][:, columns], deviation)
+    return CalibrationSample(tuple(names), *(array.astype(np.float32) for array in found))
+
+
+def _gate(read: Sequence[tuple[Floats, Floats]]) -> Gate:
+    x = np.vstack([np.hstack(parts) for parts in read])
+    mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-3)
+    member = np.concatenate([np.full(len(embedded), number) for number, (embedded, _) in enumerate(read)])
+    each = (member[:, None] == np.arange(len(read))).astype(np.float64)
+    if len(read) == 1:
+        return Gate(mean, scale, np.zeros((x.shape[1], 1)), np.zeros(1))
+    weights, intercepts, _ = Ridge((x - mean) / scale).at(each, GATE_PENALTY)
+    return Gate(mean, scale, weights, intercepts)
