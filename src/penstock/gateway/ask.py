@@ -175,7 +175,8 @@ class _Asking:
         if self._doubtful is None or not self._doubtful[1].kept:
             return False
         answering, escalated = self._doubtful
-        self._account.reserve(answering, 0, 0)  # at its own price again
+        taken = escalated.spent
+        self._account.reserve(answering, taken.prompt, taken.completion)  # at its own price again
         await escalated.give()
         return True
 
@@ -245,7 +246,7 @@ class _Account:
         exchange.tier, exchange.price = answering.name, answering.price
         exchange.served_by = model = answering.deployment.name
         if self._hold is not None:
-            self._gateway.accounts.reprice(self._hold, model, price, now)
+            self._gateway.accounts.reserve_again(self._hold, model, price, prompt, output, now)
             return
         self._hold = self._gateway.accounts.reserve(
             exchange.caller, self._tenant, model, price, prompt, output, now

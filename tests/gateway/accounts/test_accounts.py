@@ -273,12 +273,12 @@ def test_another_model_takes_over_the_hold_at_its_own_price(opened: Opener, tmp_
     dear = Price(output=10**6)
     limits = tenant(monthly_budget=dear.most(10, 20) / DOLLAR)
     hold = reserve(accounts, limits)
-    accounts.reprice(hold, "large", dear, 0.0)
+    accounts.reserve_again(hold, "large", dear, 10, 20, 0.0)
     refused(accounts, limits)
-    accounts.reprice(hold, "free", None, 0.0)
+    accounts.reserve_again(hold, "free", None, 10, 20, 0.0)
     second = reserve(accounts, limits)
     with pytest.raises(HTTPError, match="budget"):
-        accounts.reprice(hold, "large", dear, 0.0)
+        accounts.reserve_again(hold, "large", dear, 10, 20, 0.0)
     assert accounts.settle(second, UsageCount(10, 20), "ok", 0.0) == PRICE.most(10, 20)
     assert accounts.settle(hold, UsageCount(10, 20), "ok", 0.0) == 0
     accounts.flush()
@@ -287,6 +287,30 @@ def test_another_model_takes_over_the_hold_at_its_own_price(opened: Opener, tmp_
             "free": 1,
             "m": 1,
         }
+
+
+def test_another_model_that_may_write_more_needs_more_of_the_budget(opened: Opener) -> None:
+    accounts = opened()
+    limits = tenant(monthly_budget=PRICE.most(10, 100) / DOLLAR)
+    hold = reserve(accounts, limits, prompt=10, output=20)
+    with pytest.raises(HTTPError, match="budget"):
+        accounts.reserve_again(hold, "large", PRICE, 10, 101, 0.0)
+    accounts.reserve_again(hold, "large", PRICE, 10, 100, 0.0)
+    refused(accounts, limits, prompt=0, output=1)
+    accounts.settle(hold, UsageCount(10, 20), "ok", 0.0)
+    reserve(accounts, limits, prompt=0, output=1)
+
+
+def test_another_model_that_may_write_more_needs_more_tokens_a_minute(opened: Opener) -> None:
+    accounts = opened()
+    limits = tenant(tokens_per_minute=100)
+    hold = reserve(accounts, limits, prompt=10, output=20)
+    with pytest.raises(HTTPError, match="tokens a minute"):
+        accounts.reserve_again(hold, "large", PRICE, 10, 91, 0.0)
+    accounts.reserve_again(hold, "large", PRICE, 10, 90, 0.0)
+    refused(accounts, limits, prompt=0, output=1)
+    accounts.settle(hold, UsageCount(10, 20), "ok", 0.0)
+    reserve(accounts, limits, prompt=50, output=20)
 
 
 def test_answers_say_where_the_tenant_stands_in_openai_s_headers(opened: Opener) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from penstock.config import TenantConfig
 from penstock.gateway.accounts.calendar import Calendar
-from penstock.gateway.accounts.hold import Header, Hold
+from penstock.gateway.accounts.hold import Header, Hold, Want
 from penstock.gateway.accounts.keeping import Keeper, microseconds
 from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.accounts.ledger import Ledger
@@ -96,15 +96,23 @@ class Accounts:
         hold.settled = False
         return hold
 
-    def reprice(self, hold: Hold, model: str, price: Price | None, now: float) -> None:
-        """Another model will answer, at its own price. Raises 429 if that is beyond the budget."""
-        price = price or FREE
+    def reserve_again(
+        self,
+        hold: Hold,
+        model: str,
+        price: Price | None,
+        prompt_tokens: int,
+        output_tokens: int,
+        now: float,
+    ) -> None:
+        """Another model will answer, at its own price and length. Raises 429 if that is beyond the limits."""
+        wanted = Want(price or FREE, _tokens(prompt_tokens), _tokens(output_tokens))
         if not hold.limits.none:
-            why = self._keeper.reprice(hold, price.most(hold.prompt, hold.output), microseconds(now))
+            why = self._keeper.reserve_again(hold, wanted, microseconds(now))
             if why is not None:
                 raise _refused(hold.tenant, why)
         hold.model = model
-        hold.price = price
+        hold.price = wanted.price
 
     def settle(self, hold: Hold, usage: UsageCount, outcome: Outcome, now: float, *, saved: int = 0) -> int:
         """Bill what was delivered, once: a hold that is settled already stays so. Returns the picodollars."""

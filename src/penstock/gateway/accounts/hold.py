@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from penstock.gateway.accounts.limits import UNIT, Limits
 from penstock.gateway.accounts.price import Price
 
 Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a request may use at most, at one model."""
+
+    price: Price
+    prompt: int  # tokens
+    output: int  # tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.output
+
+    @property
+    def cost(self) -> int:
+        """Picodollars."""
+        return self.price.most(self.prompt, self.output)
 
 
 class Hold:
@@ -61,6 +80,10 @@ class Hold:
     @property
     def tokens(self) -> int:
         return self.prompt + self.output
+
+    def take(self, wanted: Want) -> None:
+        """Hold this in place of what was held before."""
+        self.prompt, self.output, self.cost = wanted.prompt, wanted.output, wanted.cost
 
     def headers(self) -> list[Header]:
         """Where the tenant stands, in OpenAI's headers; only for limits there are."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.gateway.accounts.calendar import Calendar
-from penstock.gateway.accounts.hold import Hold
+from penstock.gateway.accounts.hold import Hold, Want
 from penstock.gateway.accounts.limits import (
     SECOND,
     Limits,
@@ -17,6 +17,7 @@ from penstock.gateway.accounts.limits import (
     hold_cost,
     lasted,
     over_budget,
+    over_tokens,
     refusal,
     release,
     take,
@@ -31,8 +32,8 @@ class Keeper(Protocol):
     def reserve(self, hold: Hold) -> Refusal | None:
         """Admit a request, or say why not."""
 
-    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
-        """Hold another cost for a request under way, or say why not."""
+    def reserve_again(self, hold: Hold, wanted: Want, at: int) -> Refusal | None:
+        """Hold something else for a request under way, or say why not."""
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         """It is over, and took so many tokens and picodollars; `limits` are its tenant's present ones."""
@@ -72,15 +73,24 @@ def _turn_page(standing: Standing, limits: Limits, tenant: str, month: str, spen
         standing.spent = before
 
 
-def reprice(standing: Standing, hold: Hold, worker: str, cost: int, calendar: Calendar) -> Refusal | None:
-    if hold.limits.budget is not None and standing.month in ("", hold.day[:7]):
-        more = cost - hold.cost
-        if standing.month:
-            why = over_budget(standing, hold.limits, cost, more, calendar.month_left)
-            if why is not None:
-                return why
+def readmit(
+    standing: Standing, hold: Hold, worker: str, wanted: Want, calendar: Calendar, at: int
+) -> Refusal | None:
+    """Hold what is wanted now in place of what was wanted before. A refusal leaves it as it was."""
+    limits, more, longer = hold.limits, wanted.cost - hold.cost, wanted.tokens - hold.tokens
+    drain(standing, limits, at)
+    counted = limits.budget is not None and standing.month in ("", hold.day[:7])
+    if counted and standing.month:
+        why = over_budget(standing, limits, wanted.cost, more, calendar.month_left)
+        if why is not None:
+            return why
+    why = over_tokens(standing, limits, wanted.tokens, longer)
+    if why is not None and longer > 0:
+        return why
+    if counted:
         hold_cost(standing, worker, more)
-    hold.cost = cost
+    correct_tokens(standing, limits, longer)
+    hold.take(wanted)
     return None
 
 

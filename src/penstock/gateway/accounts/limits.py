@@ -133,8 +133,8 @@ def refusal(
     """The reason against a request of so many tokens and picodollars, the most lasting one first."""
     if (why := over_budget(standing, limits, cost, cost, month_left)) is not None:
         return why
-    if limits.tokens is not None and standing.tokens + tokens * UNIT > limits.tokens * UNIT:
-        return _over_tokens(standing, limits.tokens, tokens)
+    if (why := over_tokens(standing, limits, tokens, tokens)) is not None:
+        return why
     if limits.requests is not None and standing.requests + UNIT > limits.requests * UNIT:
         wait = _run_off(standing.requests + UNIT, limits.requests)
         return Refusal(RATE, f"The limit is {limits.requests:,} requests a minute", wait)
@@ -164,9 +164,13 @@ def over_budget(
     return Refusal(QUOTA, f"{about}, and this request may cost {price.shown(cost)}", month_left())
 
 
-def _over_tokens(standing: Standing, limit: int, tokens: int) -> Refusal:
+def over_tokens(standing: Standing, limits: Limits, tokens: int, more: int) -> Refusal | None:
+    """The reason against `more` tokens for a request that may then take `tokens`."""
+    limit = limits.tokens
+    if limit is None or standing.tokens + more * UNIT <= limit * UNIT:
+        return None
     message = f"The limit is {limit:,} tokens a minute, and this request may take {tokens:,}"
-    wait = None if tokens > limit else _run_off(standing.tokens + tokens * UNIT, limit)
+    wait = None if tokens > limit else _run_off(standing.tokens + more * UNIT, limit)
     return Refusal(TOKENS, message, wait)
 
 

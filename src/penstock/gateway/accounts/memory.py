@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.gateway.accounts.calendar import Calendar
-from penstock.gateway.accounts.hold import Hold
-from penstock.gateway.accounts.keeping import Spent, admit, end, reprice
+from penstock.gateway.accounts.hold import Hold, Want
+from penstock.gateway.accounts.keeping import Spent, admit, end, readmit
 from penstock.gateway.accounts.limits import SECOND, Limits, Refusal, Standing
 from penstock.protocol.errors import HTTPError
 
@@ -30,8 +30,8 @@ class MemoryKeeper:
             standing = self._standings[hold.tenant] = Standing(at=hold.at)
         return admit(standing, hold, _HERE, self._calendar, self._spent)
 
-    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
-        return reprice(self._standings[hold.tenant], hold, _HERE, cost, self._calendar)
+    def reserve_again(self, hold: Hold, wanted: Want, at: int) -> Refusal | None:
+        return readmit(self._standings[hold.tenant], hold, _HERE, wanted, self._calendar, at)
 
     def settle(self, hold: Hold, limits: Limits, tokens: int, cost: int, at: int) -> None:
         standing = self._standings.get(hold.tenant)

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.gateway.accounts.calendar import Calendar
-from penstock.gateway.accounts.hold import Hold
-from penstock.gateway.accounts.keeping import Spent, admit, end, reprice
+from penstock.gateway.accounts.hold import Hold, Want
+from penstock.gateway.accounts.keeping import Spent, admit, end, readmit
 from penstock.gateway.accounts.limits import (
     SECOND,
     Limits,
@@ -83,14 +83,16 @@ class SharedKeeper:
         # What is too large for a part may not be for the whole.
         return why if why is None or why.wait is not None else Refusal(why.code, why.message, REST)
 
-    def reprice(self, hold: Hold, cost: int, at: int) -> Refusal | None:
+    def reserve_again(self, hold: Hold, wanted: Want, at: int) -> Refusal | None:
         if hold.alone:
-            return self._alone.reprice(hold, cost, at)
+            return self._alone.reserve_again(hold, wanted, at)
         if at >= self._rest_until:
             try:
                 return self._change(
                     hold.tenant,
-                    lambda standing, file: reprice(standing, hold, file.worker.id, cost, self._calendar),
+                    lambda standing, file: readmit(
+                        standing, hold, file.worker.id, wanted, self._calendar, at
+                    ),
                 )
             except StoreError as error:
                 self._rest(at, error)

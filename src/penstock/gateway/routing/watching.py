@@ -16,6 +16,7 @@ class EscalatedError(Exception):
         assert looked.look is not None, "it was looked at"
         self._route = route
         self._kept = looked.kept
+        self.spent = looked.spent  # by that answer
         self._attempt = Attempt(
             tier=tier,
             cost=round((looked.cost or 0.0) * DOLLAR),
