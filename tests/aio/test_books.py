@@ -204,7 +204,8 @@ def test_lengths_are_remembered_from_the_books() -> None:
         ),
         ("acme", DAY, "expert"): RouteTally(requests=5000, output_tokens=300_000),
     }
-    lengths = OutputLengths.of(day)
+    lengths = OutputLengths()
+    lengths.recall(day)
     assert 0.35 < lengths.ratio("simple") < 0.42
     assert 50 < lengths.expected("expert", "maths") < 65
     assert lengths.expected("simple", "maths") < 30

@@ -47,17 +47,14 @@ class OutputLengths:
         self._regions: dict[str, _Mean] = {}
         self._pairs: dict[str, tuple[float, float]] = {}  # tier: its own tokens, the expert's
 
-    @classmethod
-    def of(cls, tallies: Mapping[Account, RouteTally]) -> OutputLengths:
+    def recall(self, tallies: Mapping[Account, RouteTally]) -> None:
         """What the books still know of earlier days: a mean over all regions, and the pairs."""
-        lengths = cls()
         for (_, _, tier), tally in tallies.items():
-            lengths.pair(tier, tally.paired_tokens, tally.paired_expert_tokens)
+            self.pair(tier, tally.paired_tokens, tally.paired_expert_tokens)
         for (_, _, tier), tally in tallies.items():
-            lengths._all.total += tally.output_tokens / lengths.ratio(tier)
-            lengths._all.count += tally.requests
-        lengths._all.fade(MEMORY)
-        return lengths
+            self._all.total += tally.output_tokens / self.ratio(tier)
+            self._all.count += tally.requests
+        self._all.fade(MEMORY)
 
     def add(self, tier: str, region: str, tokens: int) -> None:
         """An answer that came to its end."""

@@ -15,11 +15,11 @@ from penstock.aio.decision import COST_CAP, Candidate, Price
 from penstock.aio.lengths import OutputLengths
 from penstock.aio.predictor import Predictor, Rating
 from penstock.errors import ConfigError
+from penstock.protocol.estimate import USUAL_OUTPUT as USUAL_OUTPUT
+from penstock.protocol.estimate import USUAL_PROMPT as USUAL_PROMPT
 
 # Models that were asked the same thousands of questions: 4, 8 and 70 billion parameters, and a large one.
 USUAL: Final = ("Phi-3-mini", "Llama-3.1-8B", "Llama-3.1-70B", "gemini-1.5-pro")
-# A request of usual length, by which prices are compared: tokens.
-USUAL_PROMPT, USUAL_OUTPUT = 500, 300
 # An estimate of a prompt may be half of what its tokenizer makes of it; a cap on the cost reckons with that.
 PROMPT_DOUBT: Final = 2
 TOO_DEAR: Final = "it costs more than the request may"

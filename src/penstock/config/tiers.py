@@ -9,11 +9,11 @@ import itertools
 from penstock.config.backends import named
 from penstock.config.problems import Problems, nearest
 from penstock.config.sections import GatewayConfig, ModelConfig, PriceConfig, TierConfig
+from penstock.protocol.estimate import USUAL_OUTPUT, USUAL_PROMPT
 
 AUTO = "auto"  # the name that asks for a model to be chosen
+INSIDE = "penstock"  # the tenant of requests that the server makes of itself
 CAPABILITIES = ("tools", "json", "vision")
-# A request of which prices are compared: so many tokens of prompt and answer.
-USUAL_PROMPT, USUAL_OUTPUT = 500, 300
 # Fields of a request that are not a tier's to say.
 _NOT_SAMPLING = frozenset({"model", "messages", "prompt", "input", "stream", "stream_options", "tools", "n"})
 
@@ -54,6 +54,10 @@ def check_tiers(gateway: GatewayConfig, problems: Problems) -> None:
         _check_tier(tier, gateway, problems)
     if gateway.tiers:
         _check_ladder(gateway, problems)
+    if any(tenant.name == INSIDE for tenant in gateway.tenants):
+        problems.add(
+            f"tenants.{INSIDE}", "is the name of the server's own requests; give the tenant another one"
+        )
     names = [tier.name for tier in gateway.tiers]
     monitor = gateway.routing.monitor
     wanted = [("routing.monitor.tiers", name) for name in monitor.tiers]

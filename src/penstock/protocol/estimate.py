@@ -7,6 +7,8 @@ failed. A count that a server or a tokenizer gives always replaces it.
 
 from __future__ import annotations
 
+# Tokens of prompt and answer of a usual request, by which prices are compared.
+USUAL_PROMPT, USUAL_OUTPUT = 500, 300
 BYTES_PER_TOKEN = 4  # of UTF-8; about right for English, and a little low for most other languages
 
 

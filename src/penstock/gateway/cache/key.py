@@ -93,7 +93,7 @@ def question_of(
 ) -> Question | None:
     """`body`: the decoded JSON; `name`: what the client calls the model. None: it may not be kept at all."""
     conversation = _CONVERSATIONS.get(operation)
-    if conversation is None or _stateful(operation, body):
+    if conversation is None or stateful(operation, body):
         return None
     parameters = _parameters(operation, body, conversation)
     said = {field: body[field] for field in conversation if body.get(field) is not None}
@@ -195,7 +195,8 @@ def _prompts(given: Any) -> int:
     return 1 if all(isinstance(item, int) for item in given) else len(given)
 
 
-def _stateful(operation: str, body: Mapping[str, Any]) -> bool:
+def stateful(operation: str, body: Mapping[str, Any]) -> bool:
+    """Whether an answer depends on more than the request, or leaves something behind at the server."""
     if any(body.get(field) not in (None, False) for field in _NEVER):
         return True
     store = body.get("store")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from penstock.aio.encoder import load_encoder
 from penstock.config import CacheConfig
@@ -49,23 +51,36 @@ def open_semantic(config: CacheConfig) -> SemanticFinder:
 
 
 def open_store(config: CacheConfig, folder: Path | None, share: int = 1) -> Store:
-    if config.store == "memory":
-        generations = SharedGenerations(folder) if share > 1 and folder is not None else None
-        return MemoryStore(
-            max(1, config.max_entries // share), max(1, config.max_bytes // share), generations
+    opener = STORES.get(config.store.partition("://")[0])
+    if opener is None:
+        raise ConfigError(
+            f"cache.store must be memory, sqlite or an address that begins with {' or '.join(SCHEMES)}, "
+            f"got {config.store!r}."
         )
-    if config.store == "sqlite":
-        if folder is None:
-            raise ConfigError(
-                "cache.store is sqlite, and there is no state folder; name one with --state-dir."
-            )
-        return SqliteStore(folder, config.max_entries, config.max_bytes)
-    if config.store.startswith(SCHEMES):
-        return RedisStore(config.store)
-    raise ConfigError(
-        f"cache.store must be memory, sqlite or an address that begins with {' or '.join(SCHEMES)}, "
-        f"got {config.store!r}."
-    )
+    return opener(config, folder, share)
+
+
+def _memory(config: CacheConfig, folder: Path | None, share: int) -> Store:
+    generations = SharedGenerations(folder) if share > 1 and folder is not None else None
+    return MemoryStore(max(1, config.max_entries // share), max(1, config.max_bytes // share), generations)
+
+
+def _sqlite(config: CacheConfig, folder: Path | None, share: int) -> Store:
+    if folder is None:
+        raise ConfigError("cache.store is sqlite, and there is no state folder; name one with --state-dir.")
+    return SqliteStore(folder, config.max_entries, config.max_bytes)
+
+
+def _redis(config: CacheConfig, folder: Path | None, share: int) -> Store:
+    return RedisStore(config.store)
+
+
+# By `cache.store`, or what stands before its `://`.
+STORES: Final[dict[str, Callable[[CacheConfig, Path | None, int], Store]]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    **dict.fromkeys((scheme.removesuffix("://") for scheme in SCHEMES), _redis),
+}
 
 
 def open_secret(config: CacheConfig, folder: Path | None) -> bytes:
