@@ -12,7 +12,7 @@ from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.fitting import Ridge, rated, train
 from penstock.aio.learned import Family, Gate, LazyText, LearnedPredictor, joint_heads
 from penstock.aio.predictor import CalibrationSample
-from penstock.aio.text_recipe import RECIPES, TextRecipe
+from penstock.aio.text_recipe import TextRecipe
 from penstock.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -23,10 +23,10 @@ GATE_PENALTY: Final = 300.0
 
 
 def train_predictor(
-    tables: Sequence[Dataset], text: str = "light", *, seed: int = 0, step: Callable[[str], None] = print
+    tables: Sequence[Dataset], *, recipe: TextRecipe, seed: int = 0, step: Callable[[str], None]
 ) -> LearnedPredictor:
     """One predictor for all models of all tables. Raises ConfigError where there is too little to learn."""
-    recipe = RECIPES[text]()
+    text = recipe.name
     families, samples, sizes, read = [], [], [], []
     for table in tables:
         step(f"{table.name}: reading {len(table)} rows")

@@ -50,7 +50,7 @@ def train(
         for path in _files(data):
             status.update(f"{path.name}: reading")
             tables.append(read_dataset(path))
-        save(train_predictor(tables, text, seed=seed, step=status.update), out)
+        save(train_predictor(tables, recipe=RECIPES[text](), seed=seed, step=status.update), out)
     predictor = load(out)
     sample = predictor.sample
     costs = [float(number + 1) for number in range(len(sample.references))]
