@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from penstock.aio.choose import ALWAYS_EXPERT
 from penstock.aio.decision import COST_CAP, Price
 from penstock.aio.explain import Explanation, explain
-from penstock.aio.predictor import Rating
-from penstock.aio.query import Query, query_of_text
+from penstock.aio.predictor import load_predictor
+from penstock.aio.query import query_of_text
 from penstock.aio.steps import TOO_DEAR, USUAL, Step, example, held_out, reference_at, take
 from penstock.errors import ConfigError
 from tests.aio.weighing import REFERENCES, STEPS, Plain
@@ -28,25 +29,24 @@ def test_harder_queries_go_to_better_tiers() -> None:
     assert chosen == [0, 1, 2]
 
 
-def test_what_counts_most_comes_first() -> None:
+def test_the_words_that_count_most_come_first() -> None:
     found = asked(1.5)
-    assert [each.name for each in found.contributions] == ["hardness", "length"]
-    assert found.contributions[0].log_odds == (-1.5,) * 3
+    assert [each.name for each in found.words] == ["1.5", "hardness"]
+    assert found.words[0].log_odds == pytest.approx([-1.5] * 3)
+    assert found.words[1].strength == 0
+    assert found.features == []  # there are none
     assert (found.predictor, found.version, found.region) == ("plain", "7", "plain")
 
 
-def test_a_predictor_that_does_not_explain_itself_is_asked_without_each_word() -> None:
-    class Silent:
-        name, version, references, sample = PLAIN.name, PLAIN.version, PLAIN.references, PLAIN.sample
-
-        def rate(self, query: Query, references: Sequence[str]) -> Rating:
-            hard = "hard" in query.ask.split()
-            return PLAIN.rate(query_of_text(f"hardness {3 if hard else 1}"), references)
-
-    found = explain(query_of_text("a hard question"), Silent(), STEPS, 0.9)
-    assert found.contributions[0].name == "word hard"
-    assert found.contributions[0].log_odds == pytest.approx([-2.0] * 3)
-    assert [each.strength for each in found.contributions[1:]] == [0.0, 0.0]
+def test_what_the_shipped_predictor_leans_on_adds_up_to_its_log_odds() -> None:
+    predictor = load_predictor("light")
+    query = query_of_text("Prove that there are infinitely many primes, or say why that is false.")
+    found = explain(query, predictor, example(predictor.sample.references), 0.95)
+    odds = [math.log(each.quality / (1 - each.quality)) for each in found.candidates]
+    assert np.sum([each.log_odds for each in found.features], axis=0) == pytest.approx(odds, abs=1e-3)
+    strengths = [each.strength for each in found.features]
+    assert strengths == sorted(strengths, reverse=True)
+    assert {"usual", "text"} < {each.name for each in found.features}
 
 
 def test_the_other_targets_are_where_the_choice_changes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,19 +41,11 @@ class Plain:
         self.sample = CalibrationSample(REFERENCES, quality, ok)
 
     def rate(self, query: Query, references: Sequence[str]) -> Rating:
-        hardness = float(query.ask.split()[-1])
+        found = re.search(r"-?\d+(\.\d+)?", query.ask)
+        hardness = float(found[0]) if found else 0.0
         return Rating(
             tuple(chance(each, hardness) for each in references),
             (0.1,) * len(references),
             "plain",
             np.zeros(1, np.float32),
         )
-
-    def contributions(
-        self, query: Query, references: Sequence[str]
-    ) -> list[tuple[str, float, tuple[float, ...]]]:
-        hardness = float(query.ask.split()[-1])
-        return [
-            ("length", 1.0, (0.01,) * len(references)),
-            ("hardness", hardness, (-hardness,) * len(references)),
-        ]

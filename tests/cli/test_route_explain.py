@@ -45,7 +45,7 @@ def test_a_question_is_explained_on_the_example_tiers(explain: Run) -> None:
     assert out.startswith("No tiers are configured")
     assert EASY in out
     assert out.count("chosen") == 1
-    for said in ("log-odds", "simple", "expert", "± ", "Target 95.0%"):
+    for said in ("log-odds", "FEATURE", "WORD", "simple", "expert", "± ", "Target 95.0%"):
         assert said in out
 
 

@@ -7,39 +7,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from penstock.aio.choose import Threshold, shares
 from penstock.aio.decision import Candidate
+from penstock.aio.leanings import Contribution, leanings
 from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query
 from penstock.aio.steps import HeldOut, Step, held_out, take, weighed
 
 _MOST_WORDS: Final = 40
 _MOST_RATE: Final = 100.0  # quality is at most 1, so beyond this only cost counts
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What one feature adds to the log-odds of a good answer, at each step of the ladder."""
-
-    name: str
-    value: float
-    log_odds: tuple[float, ...]
-
-    @property
-    def strength(self) -> float:
-        return max(abs(each) for each in self.log_odds)
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A predictor that can say what its log-odds are made of."""
-
-    def contributions(
-        self, query: Query, references: Sequence[str]
-    ) -> Sequence[tuple[str, float, Sequence[float]]]:
-        """Name, value, and log-odds for each reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +48,8 @@ class Explanation:
     values: list[float]  # what is compared: quality, less doubt, less cost at the rate
     chosen: int | None
     forced: str
-    contributions: list[Contribution]
+    features: list[Contribution]  # the strongest first; none of a predictor that is no sum of them
+    words: list[Contribution]
     lower: OtherTarget | None
     higher: OtherTarget | None
     prices: list[OtherPrice]
@@ -92,11 +71,6 @@ def explain(
     rating = predictor.rate(query, references)
     candidates = weighed(steps, rating, query.prompt_tokens, most_output=most_output, max_cost=max_cost)
     chosen, forced = take(candidates, threshold.rate, caution)
-    if isinstance(predictor, Explains):
-        found = predictor.contributions(query, references)
-        contributions = [Contribution(name, value, tuple(log_odds)) for name, value, log_odds in found]
-    else:
-        contributions = _by_words(query, predictor, references, rating)
     worth = [_worth(candidate, caution, candidate is candidates[-1]) for candidate in candidates]
     costs = shares([float(candidate.cost) for candidate in candidates])
     lower = higher = None
@@ -113,7 +87,8 @@ def explain(
         values=[value - threshold.rate * cost for value, cost in zip(worth, costs, strict=True)],
         chosen=chosen,
         forced=forced,
-        contributions=sorted(contributions, key=lambda each: -each.strength),
+        features=_strongest(leanings(predictor, query, references, rating)),
+        words=_strongest(_by_words(query, predictor, references, rating)),
         lower=lower,
         higher=higher,
         prices=prices,
@@ -123,7 +98,7 @@ def explain(
 def _by_words(
     query: Query, predictor: Predictor, references: Sequence[str], rating: Rating
 ) -> list[Contribution]:
-    """For a predictor that does not say what it leans on: what each word of the question changes."""
+    """What each word of the question changes by being there."""
     counts = Counter(query.ask.split()[:_MOST_WORDS])
     before = [_log_odds(quality) for quality in rating.quality]
     found = []
@@ -131,8 +106,12 @@ def _by_words(
         rest = " ".join(each for each in query.ask.split() if each != word)
         without = predictor.rate(replace(query, ask=rest), references).quality
         changes = [odds - _log_odds(quality) for odds, quality in zip(before, without, strict=True)]
-        found.append(Contribution(f"word {word[:40]}", float(count), tuple(changes)))
+        found.append(Contribution(word[:40], float(count), tuple(changes)))
     return found
+
+
+def _strongest(contributions: list[Contribution]) -> list[Contribution]:
+    return sorted(contributions, key=lambda each: -each.strength)
 
 
 def _log_odds(quality: float) -> float:

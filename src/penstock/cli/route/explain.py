@@ -16,6 +16,7 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.aio.explain import Explanation
+    from penstock.aio.leanings import Contribution
     from penstock.aio.query import Query
 
 EPILOG = examples(
@@ -24,6 +25,7 @@ EPILOG = examples(
     ("penstock route explain --file body.json --config penstock.yaml", "a request's body, on your tiers"),
 )
 SHOWN = 12  # features
+SHOWN_WORDS = 6
 
 
 def explain(
@@ -121,15 +123,21 @@ def _asked(query: Query, found: Explanation) -> str:
 
 
 def _features(found: Explanation) -> str:
-    if not found.contributions:
-        return ""
+    parts = [("FEATURE", found.features[:SHOWN]), ("WORD", found.words[:SHOWN_WORDS])]
     names = [candidate.tier.upper() for candidate in found.candidates]
-    rows = [
-        (each.name, f"{each.value:.3g}", *(f"{log_odds:+.2f}" for log_odds in each.log_odds))
-        for each in found.contributions[:SHOWN]
+    tables = [
+        table(
+            [head, "VALUE", *names],
+            [
+                (each.name, f"{each.value:.3g}", *(f"{log_odds:+.2f}" for log_odds in each.log_odds))
+                for each in contributions
+            ],
+            numbers=1 + len(names),
+        )
+        for head, contributions in parts
+        if contributions
     ]
-    lines = ["What counts most, in log-odds of a good answer:"]
-    return "\n".join([*lines, table(["FEATURE", "VALUE", *names], rows, numbers=1 + len(names))])
+    return "\n\n".join(["What counts most, in log-odds of a good answer:", *tables]) if tables else ""
 
 
 def _tiers(found: Explanation) -> str:
@@ -197,17 +205,8 @@ def _as_json(query: Query, found: Explanation) -> dict[str, Any]:
         "target": found.threshold.target,
         "rate": found.threshold.rate,
         "held_out": {"quality": found.threshold.quality, "cost": found.threshold.cost},
-        "features": [
-            {
-                "name": each.name,
-                "value": each.value,
-                "log_odds": {
-                    candidate.tier: log_odds
-                    for candidate, log_odds in zip(found.candidates, each.log_odds, strict=True)
-                },
-            }
-            for each in found.contributions
-        ],
+        "features": _contributions(found.features, found),
+        "words": _contributions(found.words, found),
         "tiers": [
             {
                 "tier": candidate.tier,
@@ -230,3 +229,11 @@ def _as_json(query: Query, found: Explanation) -> dict[str, Any]:
         else {"tier": found.higher.tier, "target": found.higher.target},
         "prices": [{"tier": other.tier, "share": other.share} for other in found.prices],
     }
+
+
+def _contributions(contributions: list[Contribution], found: Explanation) -> list[dict[str, Any]]:
+    tiers = [candidate.tier for candidate in found.candidates]
+    return [
+        {"name": each.name, "value": each.value, "log_odds": dict(zip(tiers, each.log_odds, strict=True))}
+        for each in contributions
+    ]
