@@ -100,11 +100,17 @@ class Front:
     async def reload(self, settings: Settings) -> None:
         """Serve what these settings say, or raise ConfigError and go on as before."""
         check_bind(settings, self.gateway.keys)
-        self._orchestrator.prepare(settings.gateway)
+        # Whatever can be refused comes before the first change.
+        await asyncio.to_thread(self._orchestrator.prepare, settings.gateway)
         cache, old = self.gateway.cache, self.gateway.cache
         if settings.gateway.cache != self._settings.gateway.cache:
             cache = await asyncio.to_thread(self._open_cache, settings)
-        config = await self._assembly.apply(settings)
+        try:
+            config = await self._assembly.apply(settings)
+        except BaseException:
+            if cache is not None and cache is not old:
+                await cache.close()
+            raise
         self.gateway.configure(config, self._assembly.deployments)
         self._orchestrator.configure(config, self.gateway.deployments)
         self._use_cache(cache)

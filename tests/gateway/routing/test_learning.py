@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from penstock.aio.monitor import Rollout
 from penstock.aio.predictor import CalibrationSample, Predictor, Rating
 from penstock.aio.query import Query
 from penstock.aio.retrain import pack_heads
-from penstock.config import RoutingConfig
+from penstock.config import BackendConfig, GatewayConfig, ModelConfig, RoutingConfig, TierConfig
+from penstock.errors import ConfigError
 from penstock.gateway.routing.learning import LEARNED, Learning, as_good
 from penstock.gateway.store import Database
 from penstock.gateway.store.learning import LearningTable, StoredPredictor
@@ -53,6 +56,18 @@ class OneNumber:
         return replace(self, heads=dict(heads), version=version)
 
 
+BASE = OneNumber({"small": head(0.0, 3.0), "large": head(0.0, 3.0)})
+
+
+def ladder(**low: str) -> GatewayConfig:
+    models = tuple(
+        ModelConfig(name=name, backends=(BackendConfig(name=name, kind="openai_compatible", url="http://a"),))
+        for name in REFERENCES
+    )
+    tiers = (TierConfig(name="low", model="small", **low), TierConfig(name="top", model="large"))
+    return GatewayConfig(models=models, tiers=tiers)
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
     return Database(tmp_path)
@@ -60,8 +75,7 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture
 def learning(tmp_path: Path) -> Learning:
-    base = OneNumber({"small": head(0.0, 3.0), "large": head(0.0, 3.0)})
-    made = Learning(tmp_path, leads=True, load=lambda _: base)
+    made = Learning(tmp_path, leads=True, load=lambda _: BASE)
     made.configure(RoutingConfig(predictor="test"), {"low": "model"})
     made.learn_at(START)
     return made
@@ -180,9 +194,7 @@ async def test_promotions_are_the_same_in_every_process_and_after_a_restart(
     await learning.refresh()
     assert learning.closed("low", "maths")
     assert not learning.closed("low", "law")
-    other = Learning(
-        tmp_path, leads=False, load=lambda _: OneNumber({"small": head(0, 3), "large": head(0, 3)})
-    )
+    other = Learning(tmp_path, leads=False, load=lambda _: BASE)
     other.configure(RoutingConfig(predictor="test"), {"low": "model"})
     assert other.promoted() == learning.promoted()
     assert [event.what for event in LearningTable(database).events()].count("promoted") == 1
@@ -193,11 +205,76 @@ def test_verdicts_on_another_model_say_nothing_about_the_one_that_took_its_place
 ) -> None:
     for n in range(40):
         VerdictTable(database).add(verdict(START + n, 1.0, good=False))
-    learning = Learning(
-        tmp_path, leads=True, load=lambda _: OneNumber({"small": head(0, 3), "large": head(0, 3)})
-    )
-    learning.configure(RoutingConfig(predictor="test"), {"low": "a new model"})
+    learning = Learning(tmp_path, leads=True, load=lambda _: BASE)
+    config = RoutingConfig(predictor="test")
+    learning.configure(config, {"low": "model"})
+    assert learning.closed("low", "general")  # and so it is kept
+    VerdictTable(database).prune(START + 100)
+    learning.configure(config, {"low": "a new model"})
     assert not learning.closed("low", "general")
+    learning.configure(config, {"low": "model"})
+    assert learning.closed("low", "general")
+
+
+async def test_news_of_a_configuration_that_was_replaced_change_nothing(
+    tmp_path: Path, database: Database
+) -> None:
+    """Another predictor is configured while a thread reads who rates, and what verdicts say."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    @dataclass(frozen=True)
+    class Held(OneNumber):
+        def refitted(self, heads: Mapping[str, Head], version: str) -> Predictor:
+            begun.set()
+            assert go_on.wait(10)
+            return super().refitted(heads, version)
+
+    old = Held(BASE.heads)
+    load = {"old": old, "new": replace(BASE, version="new")}
+    learning = Learning(tmp_path, leads=True, load=lambda which: load[which])
+    learning.configure(RoutingConfig(predictor="old"), {"low": "model"})
+    table = LearningTable(database)
+    table.save(StoredPredictor("learned", START, "base", pack_heads({"small": head(0.0, 1.0)}), "test"))
+    table.set_rollout(0, Rollout(champion="learned", since=START), [])
+    for n in range(40):
+        VerdictTable(database).add(verdict(START + n, 1.0, good=False))
+    reading = asyncio.create_task(learning.refresh())
+    await asyncio.to_thread(begun.wait, 10)
+    learning.configure(RoutingConfig(predictor="new"), {"low": "another"})
+    go_on.set()
+    await reading
+    assert learning.raters.champion.version == "new"
+    assert not learning.closed("low", "general")
+    await learning.refresh()
+    assert learning.raters.champion.version == "new"
+
+
+async def test_threads_take_turns_with_the_store(learning: Learning) -> None:
+    """Verdicts are added while others are read and a predictor is learned."""
+    rows = [verdict(START + n, 1.0, good=True) for n in range(20)]
+    learned = [asyncio.to_thread(learning.learn_at, START + n) for n in range(10)]
+    await asyncio.gather(*(learning.add(row) for row in rows), *learned, learning.refresh())
+    assert learning.blended("low", "general", 0.5, 0.9) != 0.5
+
+
+def test_a_file_with_another_predictor_is_read_when_the_configuration_is(tmp_path: Path) -> None:
+    files = iter([BASE, replace(BASE, version="trained again")])
+    learning = Learning(tmp_path, leads=True, load=lambda _: next(files))
+    config = ladder()
+    for version in ("base", "trained again"):
+        learning.prepare(config)
+        learning.configure(config.routing, {"low": "small", "top": "large"})
+        assert learning.raters.champion.version == version
+        assert learning.space == version
+
+
+def test_a_ladder_that_cannot_be_weighed_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    learning = Learning(tmp_path, leads=True, load=lambda _: BASE)
+    learning.prepare(ladder())
+    learning.configure(ladder().routing, {"low": "small", "top": "large"})
+    with pytest.raises(ConfigError, match="nonsense"):
+        learning.prepare(ladder(like="nonsense"))
+    assert learning.raters.champion is BASE
 
 
 async def test_history_in_a_region_corrects_what_is_predicted_there(

@@ -194,11 +194,13 @@ PROMOTED = Change("small", "maths", True, 1000.0, "It was bad.")
 
 def test_a_promotion_is_kept_once_however_many_processes_see_it(learning: LearningTable) -> None:
     before = learning.version()
-    assert learning.change(PROMOTED)
-    assert not learning.change(PROMOTED)
+    assert learning.change(PROMOTED, "m")
+    assert not learning.change(PROMOTED, "m")
     assert learning.promoted() == [("small", "maths", 1000)]
     assert learning.version() == before + 1
-    assert learning.change(dataclasses.replace(PROMOTED, promoted=False, at=2000.0, reason="It is good."))
+    assert learning.change(
+        dataclasses.replace(PROMOTED, promoted=False, at=2000.0, reason="It is good."), "m"
+    )
     assert learning.promoted() == []
     assert learning.events() == [
         Event(2000, "restored", "small maths", "It is good."),
@@ -217,7 +219,7 @@ def test_a_book_that_is_built_again_after_a_restart_repeats_nothing(
         book = QualityBook()
         book.restore(learning.promoted())
         changes = [book.add(seen.tier, seen.region, seen.outcome, seen.at) for seen in table.after(0)]
-        return [learning.change(change) for change in changes if change]
+        return [learning.change(change, "m") for change in changes if change]
 
     assert built() == [True, True]
     assert built() == [False, False]

@@ -28,8 +28,18 @@ def steps_of(config: GatewayConfig, references: Sequence[str]) -> list[Step]:
 def check_ladder(config: GatewayConfig) -> None:
     """Raises ConfigError where requests could not be routed: no predictor, or tiers that it cannot weigh."""
     if config.tiers:
-        predictor = load(config.routing.predictor)
-        held_out(steps_of(config, predictor.sample.references), predictor)
+        check_steps(config, load(config.routing.predictor))
+
+
+def check_steps(config: GatewayConfig, predictor: Predictor) -> None:
+    """Raises ConfigError for tiers that this predictor cannot weigh."""
+    held_out(steps_of(config, predictor.sample.references), predictor)
+
+
+def models_of(config: GatewayConfig) -> dict[str, str]:
+    """The model that each tier asks, by the name it is configured under."""
+    found = {tier.name: config.model(tier.model or "") for tier in config.tiers}
+    return {tier: model.name for tier, model in found.items() if model is not None}
 
 
 def load(which: str) -> Predictor:

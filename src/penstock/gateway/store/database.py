@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,10 +117,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class Database:
-    """One connection to the file of keys and ledger. Not for two threads at once, nor across a fork."""
+    """One connection to the file of keys and ledger. Threads take turns with it; it does not cross a fork."""
 
     def __init__(self, folder: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = folder / FILE_NAME
+        self._turn = threading.RLock()
         make_private(folder / LOCK_NAME)
         make_private(self.path)
         # Before it is opened: one that is put there in between is then seen as another.
@@ -170,7 +172,7 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it or nothing."""
         self.check_in_place()
-        with failures_as_sentences(self.path):
+        with self._turn, failures_as_sentences(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
@@ -183,7 +185,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        with failures_as_sentences(self.path):
+        with self._turn, failures_as_sentences(self.path):
             yield self.connection
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,15 +39,22 @@ class LearningTable:
             (number,) = connection.execute("SELECT number FROM changes WHERE what = 'routing'").fetchone()
         return int(number)
 
-    def promoted(self) -> list[tuple[str, str, float]]:
-        """Tier, region and time of what is skipped."""
+    def promoted(self, models: Mapping[str, str] | None = None) -> list[tuple[str, str, float]]:
+        """Tier, region and time of what is skipped; where `models` says who answers for each tier, only what
+        is about that one."""
         with self._database.read() as connection:
-            return connection.execute(
-                "SELECT tier, region, at FROM promoted ORDER BY tier, region"
+            rows = connection.execute(
+                "SELECT tier, model, region, at FROM promoted ORDER BY tier, region, at"
             ).fetchall()
+        return [
+            (tier, region, at)
+            for tier, model, region, at in rows
+            if models is None or models.get(tier) == model
+        ]
 
-    def change(self, change: Change) -> bool:
-        """Keep a promotion, or its end, and record it; False if that was done already.
+    def change(self, change: Change, model: str) -> bool:
+        """Keep a promotion, or its end, of the model that answers for the tier, and record it; False if that
+        was done already.
 
         It may have been by another process that follows the same verdicts, or before a restart, after which
         a book that is built again comes to the same changes at the same times.
@@ -62,12 +69,13 @@ class LearningTable:
                 return False
             if change.promoted:
                 done = connection.execute(
-                    "INSERT OR IGNORE INTO promoted (tier, region, at, reason) VALUES (?, ?, ?, ?)",
-                    (change.tier, change.region, int(change.at), change.reason),
+                    "INSERT OR IGNORE INTO promoted (tier, model, region, at, reason) VALUES (?, ?, ?, ?, ?)",
+                    (change.tier, model, change.region, int(change.at), change.reason),
                 ).rowcount
             else:
                 done = connection.execute(
-                    "DELETE FROM promoted WHERE tier = ? AND region = ?", (change.tier, change.region)
+                    "DELETE FROM promoted WHERE tier = ? AND model = ? AND region = ?",
+                    (change.tier, model, change.region),
                 ).rowcount
             if done:
                 _record(connection, [event])

@@ -149,4 +149,20 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             PRIMARY KEY (tenant, day, tier)
         ) WITHOUT ROWID""",
     ),
+    # A promotion is about the model that answered for the tier: another one in its place begins anew.
+    (
+        "ALTER TABLE promoted RENAME TO promoted_tiers",
+        """CREATE TABLE promoted (
+            tier TEXT NOT NULL,
+            model TEXT NOT NULL,
+            region TEXT NOT NULL,
+            at INTEGER NOT NULL,
+            reason TEXT NOT NULL,
+            PRIMARY KEY (tier, model, region)
+        ) WITHOUT ROWID""",
+        """INSERT INTO promoted SELECT tier, COALESCE(
+            (SELECT model FROM verdicts WHERE tier = promoted_tiers.tier ORDER BY id DESC LIMIT 1), ''
+        ), region, at, reason FROM promoted_tiers""",
+        "DROP TABLE promoted_tiers",
+    ),
 )
