@@ -80,7 +80,7 @@ def book(decision: Decision, day: str, cpu_hour: int) -> Tallies:
     for passed in decision.passed_over:
         at(passed.tier).passed_over += 1
     for attempt in decision.cascade:
-        at(attempt.tier).discarded += 1
+        at(attempt.tier).discarded += not attempt.sample
         at(attempt.tier).cascade_cost += attempt.cost
     chosen = at(decision.chosen)
     nanoseconds = round(decision.classifier_seconds * 1e9)

@@ -49,12 +49,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer that the second look discarded: paid for, and not delivered."""
+    """An answer that was paid for and not delivered: the second look discarded it, or compared with it."""
 
     tier: str
     cost: int  # picodollars
     output_tokens: int = 0
     why: str = ""
+    sample: bool = False  # it was asked for only to compare another one with
 
 
 class PassedOver(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import Message
 
+from penstock.config.tiers import INSIDE
 from penstock.errors import PenstockError
 from penstock.gateway.accounts import Caller
 from penstock.gateway.accounts.price import DOLLAR
@@ -17,11 +18,12 @@ from penstock.gateway.ask import DEADLINE_HEADER, ask
 from penstock.gateway.call import Call
 from penstock.gateway.queue import CLASS_HEADER
 from penstock.gateway.routing.wish import TIER_HEADER
-from penstock.gateway.state import INSIDE, Gateway
+from penstock.gateway.state import Gateway
 from penstock.protocol.errors import failure
 from penstock.protocol.openapi import OPERATIONS
 
 ASK_SECONDS: Final = 600.0
+_OURSELVES: Final = Caller(INSIDE, salt=INSIDE, inside=True)
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}
 
 
@@ -48,6 +50,8 @@ async def ask_inside(
     """Have a tier answer, unstreamed, within so many seconds. What goes wrong is a status, no exception."""
     headers = {
         "content-type": "application/json",
+        # What is asked again is to be answered again, and may be of a client that wants nothing kept.
+        "cache-control": "no-store",
         CLASS_HEADER: service_class,
         TIER_HEADER: tier,
         DEADLINE_HEADER: str(round(seconds * 1000)),
@@ -69,7 +73,7 @@ async def ask_inside(
 async def _asked(gateway: Gateway, operation: str, wire: _Wire) -> None:
     call = Call(wire.scope, wire.receive, wire.send)
     try:
-        await ask(gateway, call, _BY_NAME[operation], Caller(INSIDE, salt=INSIDE))
+        await ask(gateway, call, _BY_NAME[operation], _OURSELVES)
     except PenstockError as error:
         await call.answer_failure(failure(error))
 

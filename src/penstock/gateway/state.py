@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import Counter
 
 from penstock.config import GatewayConfig, TenantConfig
-from penstock.config.tiers import AUTO
+from penstock.config.tiers import AUTO, INSIDE
 from penstock.errors import EngineUnavailableError, InvalidRequestError
 from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.accounts.accounts import Outcome
@@ -32,7 +32,6 @@ from penstock.protocol.shapes import UsageCount
 logger = logging.getLogger("penstock.gateway")
 
 TICK_SECONDS: Final = 0.1
-INSIDE: Final = "penstock"  # the tenant of requests that the server makes of itself
 
 
 class Gateway:
@@ -70,13 +69,13 @@ class Gateway:
         self._allowed: dict[str, list[Deployment]] = {}  # by tenant
         self._tenants = {tenant.name: tenant for tenant in config.tenants}
         self._default = self._tenants.get(DEFAULT_TENANT) or TenantConfig(name=DEFAULT_TENANT)
-        self._tenants.setdefault(INSIDE, TenantConfig(name=INSIDE))  # no limits but those of who uses it
+        self._inside = TenantConfig(name=INSIDE)  # no limits but those of who uses it
 
     # ------------------------------------------------------------ who may what
 
     def tenant(self, caller: Caller) -> TenantConfig:
         """The caller's limits: its tenant's, or those of everybody who has none of their own."""
-        return self._tenants.get(caller.tenant, self._default)
+        return self._inside if caller.inside else self._tenants.get(caller.tenant, self._default)
 
     def models(self, caller: Caller) -> list[Deployment]:
         """Those that the caller may use."""

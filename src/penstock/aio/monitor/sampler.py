@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.errors import ConfigError
@@ -29,6 +29,17 @@ class Sampler:
         self, share: float, daily_budget: int, tiers: Collection[str], *, backlog: int = 64, spent: int = 0
     ) -> None:
         """`spent` is what checks have cost today already, before this process began."""
+        self.configure(share, daily_budget, tiers, backlog=backlog)
+        self.waiting = 0  # taken and not yet settled
+        self.over_budget = 0  # drawn, and left out for want of money
+        self.over_backlog = 0
+        self._day: int | None = None
+        self._spent = spent  # settled and reserved
+
+    def configure(
+        self, share: float, daily_budget: int, tiers: Collection[str], *, backlog: int = 64
+    ) -> None:
+        """Go on by these rules; what is spent and reserved stays so."""
         if not 0.0 <= share <= 1.0:
             raise ConfigError(f"A share of {share} of the answers cannot be checked; give one from 0 to 1.")
         if daily_budget < 0 or backlog < 1:
@@ -40,11 +51,10 @@ class Sampler:
         self.daily_budget = daily_budget
         self.tiers = frozenset(tiers)
         self.backlog = backlog
-        self.waiting = 0  # taken and not yet settled
-        self.over_budget = 0  # drawn, and left out for want of money
-        self.over_backlog = 0
-        self._day: int | None = None
-        self._spent = spent  # settled and reserved
+
+    def draws(self, tier: str, draw: float, factor: float = 1.0) -> bool:
+        """Whether `take` could take this one, before anybody reckons what it may cost."""
+        return tier in self.tiers and draw < self.share * factor
 
     def take(
         self, tier: str, *, draw: float, cost: int, now: float, probe: bool = False, factor: float = 1.0
@@ -54,7 +64,7 @@ class Sampler:
         `draw` is uniform in [0, 1). `factor` multiplies the share, for what is to be seen sooner, such as a
         model on trial.
         """
-        if tier not in self.tiers or not draw < self.share * factor:
+        if not self.draws(tier, draw, factor):
             return None
         if self.waiting >= self.backlog:
             self.over_backlog += 1
@@ -67,6 +77,13 @@ class Sampler:
         self._spent += cost
         self.waiting += 1
         return Sample(tier, day, cost, probe)
+
+    def extend(self, sample: Sample, cost: int, now: float) -> Sample | None:
+        """The sample with so much more reserved for it, in its place; None: there is no money for that."""
+        if sample.day != self._turn(now) or not 0 <= cost <= self._allowance(now) - self._spent:
+            return None
+        self._spent += cost
+        return replace(sample, reserved=sample.reserved + cost)
 
     def settle(self, sample: Sample, cost: int) -> None:
         """What the check has really cost; 0 if it was given up."""

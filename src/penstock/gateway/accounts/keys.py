@@ -37,6 +37,7 @@ class Caller:
     key_id: str = ""
     salt: str = ""
     admin: bool = False
+    inside: bool = False  # it is the server itself: no key makes anybody that
 
 
 ANYBODY: Final = Caller(DEFAULT_TENANT)

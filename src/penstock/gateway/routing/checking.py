@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -14,14 +15,15 @@ import msgspec
 from penstock.aio.cascade import Heard, heard_whole
 from penstock.aio.judges import judge, read_rubric, rubric_prompt
 from penstock.aio.judges.verdict import Embed, Verdict
-from penstock.aio.monitor import Sample
+from penstock.aio.monitor import Sample, Sampler
+from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.routing.router import Route
 
 logger = logging.getLogger("penstock.routing")
 
 CHECK_SECONDS: Final = 600.0  # for an answer of the expert
 RUBRIC_TOKENS: Final = 300
-_FORMS: Final = ("stream", "stream_options", "logprobs", "top_logprobs", "n", "best_of", "store", "metadata")
+_CHAT: Final = "createChatCompletion"
 
 
 class InsideAnswer(Protocol):
@@ -47,8 +49,7 @@ class Check:
 
     sample: Sample
     route: Route
-    operation: str
-    body: bytes  # as the client sent it
+    asked: Inquiry  # by the client, and once more as it is
     question: str
     answer: Heard | None  # of the tier; None: it is to be asked, too
     tokens: int  # of the answer
@@ -59,11 +60,37 @@ class Check:
 class Checked:
     check: Check
     verdict: Verdict | None  # None: it could not be checked
-    cost: int  # picodollars
     answer: str = ""
     expert_answer: str = ""
     tokens: int = 0
     expert_tokens: int = 0
+
+
+class Purse:
+    """The money of one check, in picodollars: what it may spend is reserved, what it has spent `cost`."""
+
+    def __init__(self, sampler: Sampler, sample: Sample) -> None:
+        self._sampler = sampler
+        self._sample = sample
+        self.cost = 0
+
+    def reserve(self, cost: int, now: float) -> bool:
+        """So much more, if the day's money reaches."""
+        more = self._sampler.extend(self._sample, cost, now)
+        self._sample = more or self._sample
+        return more is not None
+
+    def settle(self) -> None:
+        """Give back what was not spent. Once."""
+        self._sampler.settle(self._sample, self.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """Who compares answers in prose."""
+
+    tier: str
+    most_cost: Callable[[Inquiry], int]  # picodollars, of being asked this
 
 
 class _Usage(msgspec.Struct):
@@ -75,30 +102,34 @@ class _Counted(msgspec.Struct):
     usage: _Usage | None = None
 
 
-_fields: Final = msgspec.json.Decoder(dict[str, Any])
 _counted: Final = msgspec.json.Decoder(_Counted)
 
 
 async def checked(
-    check: Check, expert: str, ask: AskInside, embed: Embed | None, rubric: str | None
+    check: Check, expert: str, ask: AskInside, purse: Purse, embed: Embed | None, rubric: Rubric | None
 ) -> Checked:
     """Ask the expert, and the tier itself where it is probed; compare. What fails costs what it cost."""
-    body = {name: value for name, value in _fields.decode(check.body).items() if name not in _FORMS}
-    cost, low, tokens = 0, check.answer, check.tokens
+    operation, body = check.asked.operation, check.asked.decoded()
+
+    async def asked(tier: str) -> InsideAnswer:
+        reply = await ask(operation, body, tier=tier, seconds=CHECK_SECONDS)
+        purse.cost += reply.cost
+        return reply
+
+    low, tokens = check.answer, check.tokens
     if low is None:
-        reply = await ask(check.operation, body, tier=check.sample.tier, seconds=CHECK_SECONDS)
-        cost += reply.cost
-        low, tokens = _heard(check, reply), _tokens(reply)
-    reply = await ask(check.operation, body, tier=expert, seconds=CHECK_SECONDS)
-    cost += reply.cost
-    best = _heard(check, reply)
-    if low is None or best is None:
-        return Checked(check, None, cost)
+        reply = await asked(check.sample.tier)
+        low, tokens = _heard(operation, reply), _tokens(reply)
+        if low is None:
+            return Checked(check, None)
+    reply = await asked(expert)
+    best = _heard(operation, reply)
+    if best is None:
+        return Checked(check, None)
     verdict = await asyncio.to_thread(_judged, check, low, best, embed)
     if rubric is not None and verdict.kind == "prose":
-        verdict, paid = await _ruled(check, low, best, verdict, ask, rubric)
-        cost += paid
-    return Checked(check, verdict, cost, said(low), said(best), tokens, _tokens(reply))
+        verdict = await _ruled(check, low, best, verdict, ask, purse, rubric)
+    return Checked(check, verdict, said(low), said(best), tokens, _tokens(reply))
 
 
 def said(heard: Heard) -> str:
@@ -116,8 +147,8 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def _heard(check: Check, reply: InsideAnswer) -> Heard | None:
-    return heard_whole(check.operation, reply.body) if reply.ok else None
+def _heard(operation: str, reply: InsideAnswer) -> Heard | None:
+    return heard_whole(operation, reply.body) if reply.ok else None
 
 
 def _tokens(reply: InsideAnswer) -> int:
@@ -140,18 +171,19 @@ def _judged(check: Check, low: Heard, best: Heard, embed: Embed | None) -> Verdi
 
 
 async def _ruled(
-    check: Check, low: Heard, best: Heard, verdict: Verdict, ask: AskInside, rubric: str
-) -> tuple[Verdict, int]:
-    """What a model says of two answers in prose, and what that cost; the first verdict if it says nothing."""
+    check: Check, low: Heard, best: Heard, verdict: Verdict, ask: AskInside, purse: Purse, rubric: Rubric
+) -> Verdict:
+    """What a model says of two answers in prose; the first verdict if it says nothing or costs too much."""
     asked = rubric_prompt(check.question, low.text, best.text, random.random())
     body = {
         "messages": [{"role": "user", "content": asked.prompt}],
         "temperature": 0,
         "max_tokens": RUBRIC_TOKENS,
     }
-    reply = await ask("createChatCompletion", body, tier=rubric, seconds=CHECK_SECONDS)
-    heard = heard_whole("createChatCompletion", reply.body) if reply.ok else None
-    if heard is None:
-        return verdict, reply.cost
-    ruled = read_rubric(heard.text, asked)
-    return (ruled if ruled.counts else verdict), reply.cost
+    if not purse.reserve(rubric.most_cost(Inquiry(_CHAT, msgspec.json.encode(body))), time.time()):
+        return verdict
+    reply = await ask(_CHAT, body, tier=rubric.tier, seconds=CHECK_SECONDS)
+    purse.cost += reply.cost
+    heard = _heard(_CHAT, reply)
+    ruled = None if heard is None else read_rubric(heard.text, asked)
+    return verdict if ruled is None or not ruled.counts else ruled

@@ -17,6 +17,7 @@ from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.routing.again import again
 from penstock.gateway.routing.checking import CHECK_SECONDS, AskInside, said
 from penstock.gateway.routing.learning import Learning
 from penstock.gateway.routing.monitor import Monitor
@@ -60,7 +61,7 @@ class Orchestrator:
     def prepare(self, config: GatewayConfig) -> None:
         """Load what `configure` will need. Raises ConfigError; changes nothing that is in use."""
         if config.tiers:
-            self._learning.prepare(config)
+            self._learning.prepare(config.routing)
 
     def configure(self, config: GatewayConfig, deployments: Mapping[str, Deployment]) -> None:
         """Raises ConfigError for a ladder that cannot be weighed; then everything stays as it was."""
@@ -96,6 +97,8 @@ class Orchestrator:
     async def route(self, exchange: Exchange, tenant: TenantConfig, allowed: Collection[Deployment]) -> Route:
         assert self._router is not None, "only a ladder makes auto a model"
         route = await self._router.route(exchange, tenant, allowed)
+        if exchange.caller.inside:  # that is no client's wish, and nobody decides about it
+            return route
         decision, families = route.decision, self._families
         reason = "pinned" if decision.pinned else decision.forced or "quality"
         families.routed.labels(decision.chosen, reason).inc()
@@ -134,10 +137,10 @@ class Orchestrator:
 
     def _sampling(self, exchange: Exchange, route: Route, tier: Tier) -> Sample | None:
         """How another answer of the same tier is had, to compare with; none where it could do something."""
-        body = exchange.sent.decoded()
-        if route.query.tools or not isinstance(body, dict):
-            return None
         operation = exchange.asked[0].asks
+        body = None if route.query.tools else again(operation, exchange.sent.decoded())
+        if body is None:
+            return None
 
         async def sample() -> str | None:
             reply = await self._ask(
@@ -147,7 +150,9 @@ class Orchestrator:
                 seconds=CHECK_SECONDS,
             )
             heard = heard_whole(operation, reply.body) if reply.ok else None
-            route.decision.cascade.append(Attempt(tier=tier.name, cost=reply.cost, why="a further sample"))
+            route.decision.cascade.append(
+                Attempt(tier=tier.name, cost=reply.cost, why="a further sample", sample=True)
+            )
             return None if heard is None else said(heard)
 
         return sample
@@ -158,7 +163,9 @@ class Orchestrator:
         """Book a routed request that has ended, however it did; `cost` in picodollars."""
         route = exchange.route
         assert route is not None, "it was routed"
-        decision = route.decision
+        if exchange.caller.inside:  # in the books it is a part of the request that it was made for
+            return
+        decision, tokens = route.decision, usage.completion // exchange.inquiry.choices
         if not route.cached:  # else nobody was asked: there is nothing that routing could have saved
             decision.outcome = outcome
             decision.answered = exchange.tier if exchange.started and outcome != "failed" else ""
@@ -167,10 +174,9 @@ class Orchestrator:
             if usage.prompt:
                 decision.prompt_tokens, decision.cached_tokens = usage.prompt, usage.cached
             if outcome == "ok" and decision.answered:
-                tokens = usage.completion // exchange.inquiry.choices
                 self._lengths.add(decision.answered, decision.region, tokens)
             self._book(decision)
-        self._monitor.submit(exchange, route, tenant, usage.completion)
+        self._monitor.submit(exchange, route, tenant, tokens)
 
     def _book(self, decision: Decision) -> None:
         day = time.strftime("%Y-%m-%d", time.gmtime(decision.at))
