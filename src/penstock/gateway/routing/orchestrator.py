@@ -61,7 +61,7 @@ class Orchestrator:
     def prepare(self, config: GatewayConfig) -> None:
         """Load what `configure` will need. Raises ConfigError; changes nothing that is in use."""
         if config.tiers:
-            self._learning.prepare(config.routing)
+            self._learning.prepare(config)
 
     def configure(self, config: GatewayConfig, deployments: Mapping[str, Deployment]) -> None:
         """Raises ConfigError for a ladder that cannot be weighed; then everything stays as it was."""
