@@ -126,7 +126,8 @@ def test_rows_by_tier_and_for_one_tenant_and_day(report: Run, january: None) -> 
 def test_what_the_monitor_has_decided_is_said(report: Run, january: None, tmp_path: Path) -> None:
     with closing(Database(tmp_path / "home" / "state")) as database:
         learning = LearningTable(database)
-        learning.change(Change("simple", "maths/story", True, 1_769_817_600.0, "Of 40 answers 20 were good."))
+        change = Change("simple", "maths/story", True, 1_769_817_600.0, "Of 40 answers 20 were good.")
+        assert learning.change(change, "small")
         state = Rollout(champion="light-1", challenger="light-2", stage="shadow", since=1_769_817_600.0)
         assert learning.set_rollout(0, state, [])
     out, _ = report("--since", "2026-01-01")
