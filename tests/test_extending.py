@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from penstock.aio.evaluate.dataset import Dataset
+from penstock.aio.evaluate.recipe import Recipe
+from penstock.aio.judges.verdict import Embed, Pair, Verdict
+from penstock.aio.query import query_of_text
+from penstock.aio.regions import region
 from penstock.config import BackendConfig, HealthConfig, ModelConfig
 from penstock.errors import InvalidRequestError
 from penstock.gateway.balance import Load, Policy, PolicyOptions, Query, Replica
 from penstock.gateway.balance.least_tokens import LeastTokens
 from penstock.gateway.balance.load import effective_weight
+from penstock.gateway.cache.entry import Counted, Entry
+from penstock.gateway.cache.key import Asker
+from penstock.gateway.cache.store import CacheStoreError, Shelf, Store, StoreStats
+from penstock.gateway.cache.verify.checks import Check
+from penstock.gateway.cache.verify.reading import read
 from penstock.gateway.discovery.file import MAX_BYTES, read_addresses
 from penstock.gateway.discovery.source import Addresses, SourceError, poll
 from penstock.gateway.exchange import Exchange
@@ -35,14 +48,24 @@ KNOWN: dict[str, Any] = {
         *(ModelConfig, BackendConfig, HealthConfig, InvalidRequestError, Exchange, Health, UsageCount),
         *(unwatched_limits, Load, PolicyOptions, Query, Replica, Sequence, LeastTokens, effective_weight),
         *(AsyncIterator, SourceError, Origin, UpstreamError, poll, read_addresses),
+        *(Verdict, CacheStoreError, StoreStats, dataclass, region),
     )
-} | {"time": time, "msgspec": msgspec, "sse": sse, "Addresses": Addresses, "MAX_BYTES": MAX_BYTES}
+} | {
+    "re": re,
+    "asyncio": asyncio,
+    "np": np,
+    "time": time,
+    "msgspec": msgspec,
+    "sse": sse,
+    "Addresses": Addresses,
+    "MAX_BYTES": MAX_BYTES,
+}
 
 
 def example(page: str, name: str) -> Any:
-    """The class of this name, as the page writes it."""
+    """The class or function of this name, as the page writes it."""
     blocks = [block.split("```")[0] for block in (DOCS / page).read_text().split("```python\n")[1:]]
-    [block] = [block for block in blocks if block.startswith(f"class {name}:")]
+    [block] = [block for block in blocks if re.search(rf"^(?:class|def) {name}\b", block, re.MULTILINE)]
     namespace = dict(KNOWN)
     exec(compile(block, page, "exec"), namespace)
     return namespace[name]
@@ -107,3 +130,48 @@ async def test_the_source_of_the_page_follows_a_list_and_keeps_it_through_troubl
         content = b"http://10.0.0.6:8000\n"
         assert await changed == {"http://10.0.0.6:8000"}
         await found.aclose()
+
+
+def test_the_judge_of_the_page_compares_colours() -> None:
+    judge: Callable[[Pair, Embed | None], Verdict] = example("extending.md", "judge_colour")
+    outcomes = [
+        judge(Pair("Which red?", low, expert), None).outcome
+        for low, expert in [("It is #FF0000.", "#ff0000"), ("Red.", "#ff0000"), ("#ff0000", "Red.")]
+    ]
+    assert outcomes == ["same", "expert_better", "unclear"]
+
+
+def test_the_recipe_of_the_page_knows_regions() -> None:
+    recipe: Recipe = example("extending.md", "ByRegion")()
+    texts = ["What is the capital of France?", "Prove that the square root of 2 is irrational."] * 100
+    queries = [query_of_text(text) for text in texts]
+    ok = np.array([[1.0, 1.0], [0.0, np.nan]] * 100)
+    table = Dataset("t", queries, texts, None, ("small", "large"), ok, np.array([1.0, 9.0]), texts)
+    fitted = recipe.fit(table, [])
+    easy, hard = fitted.predict(queries[:2])
+    assert easy[0] > 0.9
+    assert hard[0] < 0.1
+    assert easy[1] == hard[1] == 1.0
+    assert fitted.deviation(queries[:2]).shape == (2, 2)
+
+
+async def test_the_store_of_the_page_keeps_answers_and_forgets_what_is_invalidated(tmp_path: Path) -> None:
+    store: Store = example("extending.md", "FolderStore")(tmp_path)
+    shelf, asker = Shelf(store, wall=lambda: 5.0, clock=lambda: 5.0), Asker("acme", "small", "m")
+    generations = (await shelf.get(b"key", asker)).generations
+    assert generations is not None
+    entry = Entry("createChatCompletion", b"{}", Counted(1, 2), "up", 5.0)
+    assert await shelf.put(b"key", entry, 60.0, generations)
+    assert (await shelf.get(b"key", asker)).entry == entry
+    await shelf.invalidate("acme")
+    assert (await shelf.get(b"key", asker)).entry is None
+    missing = Shelf(example("extending.md", "FolderStore")(tmp_path / "no"), wall=time.time, clock=time.time)
+    assert not await missing.put(b"key", entry, 60.0, generations)
+    await shelf.close()
+
+
+def test_the_check_of_the_page_refuses_other_currencies() -> None:
+    check: Check = example("extending.md", "currencies")
+    dollars, euros = read("What can I buy for $5?"), read("What can I buy for €5?")
+    assert check(dollars, euros, 0.9) == "currencies differ"
+    assert check(dollars, read("What could I buy for $5?"), 0.9) is None
