@@ -32,6 +32,7 @@ TEXTS: Final[dict[str, Callable[[], Embed]]] = {
     "light": lambda: load_words().embed,
     "encoder": lambda: load_encoder().embed,
 }
+QUICK: Final = frozenset({"light"})  # of these: no more than lookups and sums
 _UNKNOWN: Final = 1e-4  # variance of a head's weights on families in which its model was not measured
 
 
@@ -97,6 +98,10 @@ class LearnedPredictor:
     @property
     def references(self) -> tuple[str, ...]:
         return tuple(self.heads)
+
+    @property
+    def quick(self) -> bool:
+        return self.name in QUICK
 
     def rate(self, query: Query, references: Sequence[str]) -> Rating:
         able = self._able(references)

@@ -55,6 +55,10 @@ class Predictor(Protocol):
     def heads(self) -> Mapping[str, Head]:
         """By reference."""
 
+    @property
+    def quick(self) -> bool:
+        """Whether a rating takes well below a millisecond or two: an event loop can bear it."""
+
     def rate(self, query: Query, references: Sequence[str]) -> Rating: ...
     def refitted(self, heads: Mapping[str, Head], version: str) -> Predictor:
         """The same with other heads, which see the same vectors."""

@@ -29,6 +29,7 @@ from penstock.protocol.openapi import Operation
 from penstock.protocol.shapes import UsageCount
 
 DEADLINE_HEADER: Final = "x-penstock-deadline-ms"
+DEADLINE_EXCEEDED: Final = "deadline_exceeded"
 MAX_DEADLINE_MS: Final = 24 * 3600 * 1000
 _CLASS: Final = CLASS_HEADER.encode()
 _DEADLINE: Final = DEADLINE_HEADER.encode()
@@ -54,7 +55,7 @@ async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller
 
 async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) -> None:
     if isinstance(error, QueueRefusal):
-        code = "queue_full" if error.reason == "full" else "deadline_exceeded"
+        code = "queue_full" if error.reason == "full" else DEADLINE_EXCEEDED
         kind = RATE_LIMIT if error.status == 429 else UNAVAILABLE
         headers = retry(error.retry_after)
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
@@ -144,7 +145,11 @@ class _Asking:
             answering, *rest = chain
             chain = rest
             try:
-                await self._asked(answering, self._above(answering, rest))
+                await self._asked(answering, rest)
+                return
+            except asyncio.CancelledError:
+                if not await self._made_do_in_time():
+                    raise
                 return
             except EscalatedError as escalated:
                 self._doubtful = answering, escalated
@@ -180,6 +185,20 @@ class _Asking:
         await escalated.give()
         return True
 
+    async def _made_do_in_time(self) -> bool:
+        """The same for a request that is ended at its deadline while a better answer is waited for."""
+        exchange = self._exchange
+        late = exchange.aborted
+        if not isinstance(late, HTTPError) or late.code != DEADLINE_EXCEEDED or exchange.started:
+            return False
+        if self._doubtful is None or not self._doubtful[1].kept:
+            return False
+        exchange.aborted = None
+        uncancel()
+        if exchange.left:
+            raise ClientGoneError
+        return await self._made_do()
+
     def _above(self, answering: Answering, rest: list[Answering]) -> list[Answering]:
         """Those who may be asked for a better answer than this one's."""
         orchestrator = self._gateway.orchestrator
@@ -189,13 +208,20 @@ class _Asking:
             each for each in rest if each.tier is not None and orchestrator.above(each.tier, answering.tier)
         ]
 
-    async def _asked(self, answering: Answering, above: list[Answering]) -> None:
-        """Have one of them answer: from the cache, or itself, perhaps with a second look at what it says."""
-        gateway, exchange = self._gateway, self._exchange
+    async def _asked(self, answering: Answering, rest: list[Answering]) -> None:
+        """Have one of them answer: from the cache, or itself, perhaps with a second look at what it says.
+        `rest`: who is next in line."""
+        gateway, exchange, above = self._gateway, self._exchange, self._above(answering, rest)
 
         async def go() -> None:
             await have_answered(
-                gateway, exchange, self._tenant, self._class, answering, self._account.reserve
+                gateway,
+                exchange,
+                self._tenant,
+                self._class,
+                answering,
+                self._account.reserve,
+                last=not rest,
             )
 
         async def watched() -> None:

@@ -26,6 +26,8 @@ from penstock.protocol.errors import HTTPError
 
 # A request that two replicas have not survived is not given to a third.
 MAX_DEATHS: Final = 2
+# Of the time until its deadline, a request waits so much for one tier while there is another to ask.
+PATIENCE: Final = 0.5
 # What a model finds out when it reads a request: another tier may be able to take it.
 _UNABLE: Final = frozenset({"context_length_exceeded", "prompt_budget_exceeded", "unsupported_task"})
 
@@ -68,16 +70,18 @@ async def have_answered(
     service_class: ServiceClass,
     answering: Answering,
     reserve: Reserve,
+    *,
+    last: bool,
 ) -> None:
-    """Have one model answer. Where it turns out that nobody there offers what was asked, ask once more:
-    perhaps it can be asked for the same in another way."""
+    """Have one model answer; `last`: there is nobody else to ask. Where it turns out that nobody there offers
+    what was asked, ask once more: perhaps it can be asked for the same in another way."""
     try:
-        await _answered(gateway, exchange, tenant, service_class, answering, reserve)
+        await _answered(gateway, exchange, tenant, service_class, answering, reserve, last=last)
     except NotOfferedError:
         asks = exchange.operation.asks
         if exchange.started or any(asks in backend.operations for backend in answering.deployment.backends()):
             raise
-        await _answered(gateway, exchange, tenant, service_class, answering, reserve)
+        await _answered(gateway, exchange, tenant, service_class, answering, reserve, last=last)
 
 
 async def _answered(
@@ -87,6 +91,8 @@ async def _answered(
     service_class: ServiceClass,
     answering: Answering,
     reserve: Reserve,
+    *,
+    last: bool,
 ) -> None:
     """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
     deployment = answering.deployment
@@ -112,8 +118,7 @@ async def _answered(
             weight=tenant.weight,
             tokens=size.prompt + size.output,
             arrived=exchange.arrived,
-            # Without a wish of the client's, each model that is tried has its own time.
-            deadline=exchange.deadline or time.monotonic() + deployment.longest_wait,
+            deadline=_until(exchange, answering, last=last),
         )
         waiting = Waiting(exchange, ticket, query, size.choices, fits)
         member = await deployment.dispatcher.place(waiting)
@@ -131,6 +136,17 @@ async def _answered(
         finally:
             served = exchange.spent()
             deployment.dispatcher.finished(waiting, served.prompt + served.completion)
+
+
+def _until(exchange: Exchange, answering: Answering, *, last: bool) -> float:
+    """When a request that waits for this one gives up. Without a wish of the client's, each model that is
+    tried has its own time; with one, a tier that is not the last leaves some of it to the next."""
+    now = time.monotonic()
+    if exchange.deadline is None:
+        return now + answering.deployment.longest_wait
+    if answering.tier is None or last:
+        return exchange.deadline
+    return now + (exchange.deadline - now) * PATIENCE
 
 
 class _Tries:

@@ -21,7 +21,7 @@ from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.local.backend import OPERATIONS as LOCAL_OPERATIONS
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import Prepared
-from penstock.gateway.queue import FairQueue, QueueLimits, Ticket
+from penstock.gateway.queue import FairQueue, QueueLimits, ServiceClass, Ticket
 from penstock.gateway.resilience import RetryBudget
 from penstock.protocol.decode import decode
 from penstock.protocol.responses import Model
@@ -107,11 +107,14 @@ class Deployment:
             for name in self.names
         ]
 
-    def expected_wait(self, tenant: str) -> float:
-        """Seconds that a request of this tenant's would wait now, as far as anybody knows."""
+    def expected_wait(self, tenant: str, service_class: ServiceClass) -> float | None:
+        """Seconds that such a request would wait now; None: others wait, and nobody knows for how long."""
         now = time.monotonic()
-        ticket = Ticket(id=-1, tenant=tenant, service_class="standard", weight=1.0, tokens=0, arrived=now)
-        return self.dispatcher.queue.wait(ticket) or 0.0
+        members = self.dispatcher.members.values()
+        if any(member.look(now) and member.has_room(service_class) for member in members):
+            return 0.0
+        ticket = Ticket(id=-1, tenant=tenant, service_class=service_class, weight=1.0, tokens=0, arrived=now)
+        return self.dispatcher.queue.wait(ticket)
 
     def backends(self) -> list[Backend]:
         return [member.backend for member in self.dispatcher.members.values()]

@@ -5,8 +5,10 @@ What makes an answer doubtful `aio.cascade` knows; here are only the client, the
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -157,8 +159,13 @@ class _Looking:
         if self._sample is None or not samples or not worth_sampling(look.confidence, threshold):
             return look
         others: list[str] = []
-        while len(others) < samples and (other := await self._sample()) is not None:
-            others.append(other)
+        # Of what is left until the request's deadline, whoever is asked next needs some.
+        deadline = self._exchange.deadline
+        patience = None if deadline is None else (deadline - time.monotonic()) / 2
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while len(others) < samples and (other := await self._sample()) is not None:
+                    others.append(other)
         return self._looked(heard, tokens, agreement(self._wants.ask, heard.text, others))
 
     def _looked(self, heard: Heard, tokens: int, agreed: float | None = None) -> Look:

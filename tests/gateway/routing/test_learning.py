@@ -39,6 +39,7 @@ class OneNumber:
     heads: Mapping[str, Head]
     version: str = "base"
     name: str = "test"
+    quick: bool = True
     references: tuple[str, ...] = REFERENCES
     sample: CalibrationSample = field(
         default_factory=lambda: CalibrationSample(REFERENCES, np.ones((1, 2), "f4"), np.ones((1, 2), "f4"))

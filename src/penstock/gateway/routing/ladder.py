@@ -52,7 +52,9 @@ def targets_out_of_reach(config: GatewayConfig, steps: Sequence[Step], ladder: L
     """Tenants whose target cannot be kept, as held-out queries have it: a sentence for each."""
     for tenant in config.tenants:
         usable = [number for number, tier in enumerate(config.tiers) if _may_use(tenant, tier, config)]
-        if tenant.tier is not None or not usable:
+        if tenant.tier is not None:
+            usable = [number for number in usable if steps[number].tier == tenant.tier]
+        if not usable:
             continue
         open_ = [number for number in usable if _affordable(tenant, steps[number])]
         if not open_:
@@ -62,6 +64,8 @@ def targets_out_of_reach(config: GatewayConfig, steps: Sequence[Step], ladder: L
             )
             continue
         target = config.routing.target if tenant.quality_target is None else tenant.quality_target
+        if tenant.tier is not None and tenant.quality_target is None:
+            continue  # who is held to a tier, and asks for nothing else, wants what that one gives
         best = ladder.best(open_)
         if best < target:
             names = ", ".join(steps[number].tier for number in open_)

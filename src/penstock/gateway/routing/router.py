@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,16 +23,17 @@ from penstock.errors import InvalidRequestError
 from penstock.gateway.apart import Readers
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.queue import LEVELS
 from penstock.gateway.routing.ladder import targets_out_of_reach
 from penstock.gateway.routing.sampled import AnswerTap
 from penstock.gateway.routing.tier import ROUTED, Tier, ladder_of
 from penstock.gateway.routing.wish import Wish, wish_of
+from penstock.gateway.sizing import smaller
 from penstock.protocol.decode import decode
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
 _anything: Final = msgspec.json.Decoder()
-# Fewest bytes that a token of a prompt has, whatever its tokenizer: what a cost cap reckons with.
-LEAST_BYTES: Final = 2
+_CLASSES: Final = {level: name for name, level in LEVELS.items()}
 
 
 class Quality(Protocol):
@@ -120,7 +122,10 @@ class Router:
             rating = predictor.rate(query, references)
             return query, rating, time.thread_time() - began
 
-        query, rating, seconds = await self._readers.read(inquiry.size, rated)
+        if predictor.quick:
+            query, rating, seconds = await self._readers.read(inquiry.size, rated)
+        else:
+            query, rating, seconds = await asyncio.to_thread(rated)
         caps: dict[str, int] = {}
         candidates = [
             self._candidate(number, exchange, wish, query, rating, allowed, caps)
@@ -139,12 +144,13 @@ class Router:
             chosen="",
             forced=wish.forced,
             prompt_tokens=query.prompt_tokens,
+            most_output_tokens=(smaller(inquiry.max_tokens, tenant.max_tokens) or 0) * inquiry.choices,
             classifier_seconds=seconds,
             vector=rating.vector.tobytes(),
             text=query.ask if tenant.keep_text else None,
         )
         wanted = self._wanted(decision, exchange, wish)
-        return Route(self._way(decision, wanted, wish), decision, wish, query, rating, caps)
+        return Route(self._way(decision, wanted, wish, exchange), decision, wish, query, rating, caps)
 
     def _candidate(
         self,
@@ -161,7 +167,7 @@ class Router:
         output = expected * inquiry.choices
         barred = "" if tier.deployment in allowed else "this key may not use its model"
         if wish.max_cost is not None:
-            pays = tier.pays_for(len(inquiry.prompt_bytes()) // LEAST_BYTES + 1, wish.max_cost)
+            pays = tier.pays_for(tier.most_prompt(inquiry), wish.max_cost)
             if pays is not None:
                 caps[tier.name] = pays // inquiry.choices
                 if caps[tier.name] < expected:
@@ -235,17 +241,23 @@ class Router:
         decision.chosen = candidates[wanted].tier
         return wanted
 
-    def _way(self, decision: Decision, wanted: int, wish: Wish) -> list[Tier]:
-        """Whom to ask, in which order. One that was named is not passed over."""
+    def _way(self, decision: Decision, wanted: int, wish: Wish, exchange: Exchange) -> list[Tier]:
+        """Whom to ask, in which order. One that was named is not passed over; where the request has a
+        deadline, those that are full beyond it come last."""
         order = [wanted] if wish.tier is not None else self._order(wanted)
-        way = []
+        way: list[Tier] = []
+        full: list[Tier] = []
         for number in order:
             tier, candidate = self.steps[number], decision.candidates[number]
             why = candidate.why_not or ("it is down" if tier.down() else "")
-            if not why:
+            if not why and self._full(tier, exchange):
+                full.append(tier)
+                why = "it is full beyond the request's deadline"
+            elif not why:
                 way.append(tier)
-            else:
+            if why:
                 decision.passed_over.append(PassedOver(tier=tier.name, why=why))
+        way += full
         if not way:
             raise _nobody([decision.candidates[number] for number in order])
         # Tiers below the chosen one are a last resort: only those that were passed on the way are told of.
@@ -253,6 +265,13 @@ class Router:
         names = {self.steps[number].name for number in order[:first]}
         decision.passed_over = [passed for passed in decision.passed_over if passed.tier in names]
         return way
+
+    @staticmethod
+    def _full(tier: Tier, exchange: Exchange) -> bool:
+        if exchange.deadline is None:
+            return False
+        left = exchange.deadline - time.monotonic()
+        return tier.full_beyond(exchange.caller.tenant, _CLASSES[exchange.priority], left)
 
     def _order(self, wanted: int) -> list[int]:
         """The one that is wanted, then as the configuration says, and the other way before nobody at all."""
@@ -264,8 +283,8 @@ class Router:
         """How much dearer a tier counts since others wait for it."""
         if not self._config.load_weight:
             return 1.0
-        wait = tier.deployment.expected_wait(exchange.caller.tenant)
-        return 1.0 + self._config.load_weight * min(1.0, wait / self._wait)
+        wait = tier.deployment.expected_wait(exchange.caller.tenant, _CLASSES[exchange.priority])
+        return 1.0 + self._config.load_weight * min(1.0, (wait or 0.0) / self._wait)
 
 
 def _nobody(candidates: Sequence[Candidate]) -> HTTPError:

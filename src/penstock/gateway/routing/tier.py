@@ -16,9 +16,13 @@ from penstock.config.tiers import price_of
 from penstock.gateway.accounts import Price
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.inquiry import Inquiry
+from penstock.gateway.queue import ServiceClass
 from penstock.gateway.routing.ladder import steps_of
 
 ROUTED: Final = ("createChatCompletion", "createCompletion", "createResponse", "createMessage")
+# What a chat template adds beside what the request's own braces and quotes make up for: such as a message of
+# the system's where there is none.
+TEMPLATE_TOKENS: Final = 64
 _anything: Final = msgspec.json.Decoder()
 
 
@@ -78,6 +82,15 @@ class Tier:
         now = time.monotonic()
         members = self.deployment.dispatcher.members.values()
         return not any(member.look(now) or member.returns for member in members)
+
+    def full_beyond(self, tenant: str, service_class: ServiceClass, left: float) -> bool:
+        """Whether such a request would not get its turn within `left` seconds, as far as anybody knows."""
+        wait = self.deployment.expected_wait(tenant, service_class)
+        return wait > left if wait is not None else left < self.deployment.longest_wait
+
+    def most_prompt(self, inquiry: Inquiry) -> int:
+        """Tokens that the prompt can have at most as this tier is asked it: a token has a byte, or more."""
+        return len(self.shaped(inquiry).prompt_bytes()) + TEMPLATE_TOKENS
 
     def shaped(self, inquiry: Inquiry) -> Inquiry:
         """The request as this tier is asked it; the one that came stays as it is."""
