@@ -107,7 +107,9 @@ class Families:
             "penstock_route_answers", "Requests for auto that a tier has answered.", ["tier"]
         )
         self.passed_over = counter(
-            "penstock_route_passed_over", "Times that a tier could not answer and another was asked.", ["tier"]
+            "penstock_route_passed_over",
+            "Times that a tier could not answer and another was asked.",
+            ["tier"],
         )
         self.route_seconds = Histogram(
             "penstock_route_seconds",
@@ -117,8 +119,8 @@ class Families:
         )
         self.route_dollars = counter(
             "penstock_route_dollars",
-            "US dollars of requests for auto: spent, what always asking the expert and what a mixture of tiers "
-            "without a router would have cost, and what routing itself took: classifier, cascade, monitor.",
+            "US dollars of requests for auto: spent; always_expert, had the expert answered them; and what "
+            "routing itself took: classifier, cascade, monitor.",
             ["kind"],
         )
         self.route_quality = counter(
