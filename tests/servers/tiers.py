@@ -3,6 +3,7 @@ are told for each kind of question."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -36,6 +37,8 @@ class SimulatedTier(LocalServer):
         super().__init__(self._respond)
         self.wrong: set[Kind] = set()
         self.silent = False  # it fails every request
+        self.seconds = 0.0  # until it answers
+        self.digits = False  # a character of the prompt is a token, as with a tokenizer that knows no words
         self.says: str | None = None  # in place of any answer
         self.counts: Counter[Kind] = Counter()
         self.bodies: list[dict[str, Any]] = []
@@ -50,6 +53,7 @@ class SimulatedTier(LocalServer):
         question = body["messages"][-1]["content"]
         kind = kind_of(question)
         self.counts[kind] += 1
+        await asyncio.sleep(self.seconds)
         if self.silent:
             return answer({"error": {"message": "as told", "type": "test"}}, 500)
         text = self.says if self.says is not None else self._answer(kind, question)
@@ -66,6 +70,8 @@ class SimulatedTier(LocalServer):
 
     def _usage(self, body: dict[str, Any], text: str) -> dict[str, int]:
         prompt, completion = len(json.dumps(body["messages"])) // 4, max(1, len(text.split()))
+        if self.digits:
+            prompt = sum(len(message["content"]) for message in body["messages"])
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     @staticmethod

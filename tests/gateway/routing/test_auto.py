@@ -113,6 +113,22 @@ def test_the_cost_cap_holds_whatever_the_prompt_asks_for(ladder: Ladder) -> None
     assert "costs more than the request may" in reply.error["message"]
 
 
+def test_the_cost_cap_holds_where_every_byte_is_a_token(ladder: Ladder) -> None:
+    """Also with a tier's instruction, which is the operator's and paid for all the same."""
+    ladder.low.digits = ladder.top.digits = True
+    try:
+        for tier, fair in (("low", 0.0005), ("top", 0.06)):
+            for cap in (fair, fair * 0.8, fair * 0.5):
+                headers = {"x-penstock-tier": tier, "x-penstock-max-cost": f"{cap:.8f}"}
+                reply = ladder.ask("Add these: " + "7" * 4000, headers=headers, max_tokens=20)
+                if reply.status == 200:
+                    assert float(reply.headers["x-penstock-cost"]) <= cap
+                else:
+                    assert reply.error["code"] == "no_tier_able"
+    finally:
+        ladder.low.digits = ladder.top.digits = False
+
+
 def test_a_tenant_can_be_held_to_a_tier(ladder: Ladder) -> None:
     assert ladder.tier(fact(1), tenant="pinned", quality=0.1) == "middle"
     reply = ladder.ask(fact(1), tenant="pinned", headers={"x-penstock-tier": "top"})

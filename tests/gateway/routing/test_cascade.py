@@ -77,6 +77,19 @@ def test_an_empty_answer_is_asked_for_one_tier_up_and_only_that_one_is_billed(do
     assert len(door.usage("--model", "cheap")) <= before + 1
 
 
+def test_an_empty_answer_is_given_at_the_deadline_where_the_expert_is_slow(
+    door: Door, expert: OpenAIServer
+) -> None:
+    expert.delay = 3.0
+    try:
+        reply = door.post(CHAT, planned(0), {"x-penstock-deadline-ms": "600"})
+    finally:
+        expert.delay = 0.0
+    assert reply.status == 200, reply.body
+    assert reply.headers["x-penstock-tier"] == "small"
+    assert reply.json()["choices"][0]["message"]["content"] == ""
+
+
 def test_an_empty_answer_is_better_than_none_where_the_expert_is_broken(
     door: Door, expert: OpenAIServer
 ) -> None:

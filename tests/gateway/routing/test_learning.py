@@ -16,7 +16,7 @@ from penstock.aio.monitor import Rollout
 from penstock.aio.predictor import CalibrationSample, Predictor, Rating
 from penstock.aio.query import Query
 from penstock.aio.retrain import pack_heads
-from penstock.config import BackendConfig, GatewayConfig, ModelConfig, RoutingConfig, TierConfig
+from penstock.config import BackendConfig, GatewayConfig, ModelConfig, PriceConfig, RoutingConfig, TierConfig
 from penstock.errors import ConfigError
 from penstock.gateway.routing.learning import LEARNED, Learning, as_good
 from penstock.gateway.store import Database
@@ -65,7 +65,11 @@ def ladder(**low: str) -> GatewayConfig:
         ModelConfig(name=name, backends=(BackendConfig(name=name, kind="openai_compatible", url="http://a"),))
         for name in REFERENCES
     )
-    tiers = (TierConfig(name="low", model="small", **low), TierConfig(name="top", model="large"))
+    cheap, dear = PriceConfig(output=1.0), PriceConfig(output=10.0)
+    tiers = (
+        TierConfig(name="low", model="small", price=cheap, **low),
+        TierConfig(name="top", model="large", price=dear),
+    )
     return GatewayConfig(models=models, tiers=tiers)
 
 
