@@ -189,9 +189,10 @@ _OPENING = re.compile(
     r"|(?P<context>context|passages?|documents?|articles?|background|sources?|references?|transcript|logs?|emails?"
     r"|retrieved [a-z]+|search results|tool output|observation|history|examples?)"
     r"|(?P<reply>assistant|final answer|answer|a|ai|response|output)"
-    r")(?: ?\d{1,3})?(?:\*\*)?:(?:\*\*)?(?=\s)",
+    r")(?: ?\d{1,3})?(?:\*\*)?:(?:\*\*)?(?=\s|\Z)",
     re.IGNORECASE | re.MULTILINE,
 )
+_OPTION_B = re.compile(r"^[ \t]{0,3}[Bb]:\s", re.MULTILINE)
 _ASK_TAGS = "question|query|user_query|user_question|task|problem|prompt"
 _CONTEXT_TAGS = (
     "context|documents?|doc|passages?|sources?|files?|file_contents?|logs?|tool_result|tool_output|results?|history"
@@ -273,6 +274,8 @@ def _listing(found: re.Match[str], context: list[str]) -> str:
 def _question(text: str, context: list[str]) -> str:
     """What remains when parts with another name (documents, examples, earlier answers) go to `context`."""
     openings = list(_OPENING.finditer(text))
+    if _OPTION_B.search(text):  # then `A:` is an option, not an answer
+        openings = [found for found in openings if found.group().strip() not in ("A:", "a:")]
     if not openings:
         return text
     ends = [found.start() for found in openings[1:]] + [len(text)]
