@@ -277,6 +277,22 @@ async def test_a_doubtful_answer_is_compared_with_further_samples(sample: str, a
     assert exchange.first_byte > begun[-1] if accepted else exchange.first_byte == 0
 
 
+async def test_samples_that_do_not_come_leave_time_until_the_deadline() -> None:
+    async def again() -> str:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends it")
+
+    options = CascadeConfig(confidence=0.85, consistency=2)
+    async with speaking("It is 4.") as (_, backend):
+        exchange = asked(got := Got())
+        exchange.deadline = time.monotonic() + 0.4
+        looked = await with_second_look(
+            exchange, lambda: backend.answer(exchange), options, "How much is 2 + 2?", sample=again
+        )
+    assert looked.look is not None
+    assert looked.escalate == (got.status == 0)
+
+
 async def test_what_is_plainly_wrong_is_not_asked_for_again_to_be_sure() -> None:
     async def again() -> str:
         raise AssertionError("a sample costs as much as an answer")

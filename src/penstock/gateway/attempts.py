@@ -71,7 +71,7 @@ async def have_answered(
     answering: Answering,
     reserve: Reserve,
     *,
-    last: bool,
+    last: bool = True,
 ) -> None:
     """Have one model answer; `last`: there is nobody else to ask. Where it turns out that nobody there offers
     what was asked, ask once more: perhaps it can be asked for the same in another way."""
