@@ -117,12 +117,15 @@ def test_discarded_answers_and_tiers_passed_over_are_booked_where_they_happened(
     tried = decision(
         answered="expert",
         cost=250_000,
-        cascade=[Attempt(tier="simple", cost=2_000, why="it refused")],
+        cascade=[
+            Attempt(tier="simple", cost=2_000, why="it refused"),
+            Attempt(tier="simple", cost=500, why="a further sample", sample=True),
+        ],
         passed_over=[PassedOver(tier="medium", why="it is down")],
     )
     books = book(tried, DAY, 0)
     simple, medium, expert = (at(books, tier) for tier in ("simple", "medium", "expert"))
-    assert (simple.chosen, simple.requests, simple.discarded, simple.cascade_cost) == (1, 0, 1, 2_000)
+    assert (simple.chosen, simple.requests, simple.discarded, simple.cascade_cost) == (1, 0, 1, 2_500)
     assert (medium.passed_over, expert.requests, expert.cost) == (1, 1, 250_000)
 
 

@@ -68,6 +68,7 @@ def test_a_tier_with_backends_is_a_model_of_its_own_name() -> None:
         ("routing: {monitor: {rubric: top}}", "names the tier 'top'"),
         ("routing: {target: 1.5}", "a number from 0 to 1"),
         ("routing: {target: .nan}", "a number from 0 to 1"),
+        ("tenants: {penstock: {}}", "name of the server's own requests"),
         ("tenants: {acme: {max_cost: -1}}", "an amount in US dollars"),
         ("cache: sometimes", "must be 'exact', 'semantic', false or a section"),
         ("cache: {ttl: 0}", "a time above 0"),

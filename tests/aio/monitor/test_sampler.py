@@ -53,6 +53,34 @@ def test_reserved_and_spent_never_pass_the_budget_of_a_day(
         assert 0 <= sampler.spent(now) <= budget
 
 
+def test_what_turns_out_to_be_needed_is_reserved_as_far_as_the_money_reaches() -> None:
+    sampler = Sampler(1.0, 100, ["small"])
+    sample = sampler.take("small", draw=0.0, cost=60, now=EVENING)
+    assert sample is not None
+    assert sampler.extend(sample, 41, EVENING) is None
+    assert sampler.extend(sample, -1, EVENING) is None
+    more = sampler.extend(sample, 39, EVENING)
+    assert more is not None
+    assert more.reserved == sampler.spent(EVENING) == 99
+    sampler.settle(more, 70)
+    assert (sampler.spent(EVENING), sampler.waiting) == (70, 0)
+    # What was taken yesterday has no part in today's money.
+    late = sampler.take("small", draw=0.0, cost=1, now=EVENING)
+    assert late is not None
+    assert sampler.extend(late, 1, EVENING + DAY) is None
+
+
+def test_other_rules_do_not_make_it_forget_what_is_spent_and_waits() -> None:
+    sampler = Sampler(1.0, 100, ["small"])
+    sample = sampler.take("small", draw=0.0, cost=60, now=EVENING)
+    assert sample is not None
+    sampler.configure(1.0, 80, ["other"])
+    assert sampler.take("small", draw=0.0, cost=1, now=EVENING) is None
+    assert sampler.take("other", draw=0.0, cost=21, now=EVENING) is None
+    sampler.settle(sample, 10)
+    assert (sampler.spent(EVENING), sampler.waiting) == (10, 0)
+
+
 def test_what_a_check_did_not_cost_can_be_spent_again_on_the_same_day_only() -> None:
     sampler = Sampler(1.0, 100, ["small"])
     sample = sampler.take("small", draw=0.0, cost=99, now=EVENING)

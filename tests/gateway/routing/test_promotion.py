@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from penstock.aio.monitor import QualityBook
 from tests.gateway.routing.conftest import Ladder
 from tests.server import poll
@@ -29,8 +31,20 @@ def report(ladder: Ladder) -> dict[str, Any]:
     return dict(json.loads(ladder.door.command("route", "report", "--json")))
 
 
-def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(climb: Callable[..., Ladder]) -> None:
-    ladder = climb(routing={"monitor": MONITOR})
+@pytest.fixture(scope="module")
+def ladder(climb: Callable[..., Ladder]) -> Ladder:
+    return climb(routing={"monitor": MONITOR}, cache="exact")
+
+
+def test_a_check_is_answered_anew_and_kept_nowhere(ladder: Ladder) -> None:
+    for _ in range(2):
+        before = verdicts(ladder)
+        ladder.tier(fact(1), quality=0.1, temperature=0, headers={"cache-control": "no-store"})
+        poll(partial(checked_beyond, ladder, before), seconds=10)
+    assert ladder.top.counts["fact"] == 2
+
+
+def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(ladder: Ladder) -> None:
     needed = QualityBook().samples_needed(0.0)
     assert needed is not None
 
@@ -60,3 +74,5 @@ def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(climb: Calla
     ladder.low.wrong = set()
     numbers = itertools.count(100)
     poll(lambda: ladder.tier(story(next(numbers)), quality=0.1) == "low", seconds=20)
+    # Each request of a client's was checked once at most, and no request of the monitor's.
+    assert verdicts(ladder) <= 2 + len(both) + len(tiers) + 10 + next(numbers) - 100

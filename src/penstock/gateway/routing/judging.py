@@ -19,11 +19,13 @@ class PresentEncoder:
     def __init__(self) -> None:
         self._embed: Embed | None = None
         self._looked = False
+        self._looking = asyncio.Lock()  # all who need it wait for the first
 
     async def embed(self) -> Embed | None:
-        if not self._looked:
-            self._looked = True
-            self._embed = await asyncio.to_thread(_load)
+        async with self._looking:
+            if not self._looked:
+                self._looked = True
+                self._embed = await asyncio.to_thread(_load)
         return self._embed
 
 

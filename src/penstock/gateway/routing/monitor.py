@@ -57,7 +57,6 @@ class Monitor:
         self._router: Router | None = None
         self._began = False  # what was spent before is known
         self._checks: asyncio.Queue[Check] = asyncio.Queue()  # as many as the sampler lets wait
-        self._learning_alone = asyncio.Lock()  # its store is not for two at once
         self._encoder = PresentEncoder()
 
     def configure(self, config: MonitorConfig, router: Router | None) -> None:
@@ -177,11 +176,10 @@ class Monitor:
             if self._router is None:
                 continue
             with _told("The quality of answers cannot be followed"):
-                async with self._learning_alone:
-                    await self._learning.refresh()
-                    if time.monotonic() - learned >= LEARN_SECONDS:
-                        learned = time.monotonic()
-                        await self._learning.learn()
+                await self._learning.refresh()
+                if time.monotonic() - learned >= LEARN_SECONDS:
+                    learned = time.monotonic()
+                    await self._learning.learn()
 
     async def _check(self, check: Check, ask: AskInside) -> None:
         router, purse = self._router, Purse(self._sampler, check.sample)
@@ -199,8 +197,7 @@ class Monitor:
         # What failed is kept for what it cost: a restart must not forget that.
         if result.verdict is not None or purse.cost:
             row = await asyncio.to_thread(self._row, result, purse.cost, router)
-            async with self._learning_alone:
-                await self._learning.add(row)
+            await self._learning.add(row)
 
     def _rubric(self, router: Router, route: Route) -> Rubric | None:
         name = self._config.rubric

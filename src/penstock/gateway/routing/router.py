@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +114,8 @@ class Router:
             )
         names = [tier.name for tier in self.steps]
         wish = wish_of(exchange.call.headers, tenant, self._config.target, names)
-        predictor = self._quality.predictor(exchange.call.id)
+        # Not by the request's id, which may be the client's: it would decide who is asked on a trial.
+        predictor = self._quality.predictor(secrets.token_hex(8))
         references = [tier.reference for tier in self.steps]
 
         def rated() -> tuple[Query, Rating, float]:
