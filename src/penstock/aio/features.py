@@ -34,10 +34,14 @@ _CODE = re.compile(
     r"```|\bdef \w+\(|\breturn\b.*[;\n]|[;{}]\s*$|\bclass \w+[:({]|#include|\bSELECT\b|=>|==|\bimport \w",
     re.MULTILINE,
 )
+# One of these stands in whatever `_CODE` finds; looking for them first is quicker.
+_CODE_MARKS = ("```", "def ", "return", ";", "{", "}", "class ", "#include", "SELECT", "=>", "==", "import ")
 _LATEX = re.compile(
     r"\$[^$\n]{1,200}\$|\\(?:frac|sqrt|int|sum|left|begin|text|cdot|boxed|alpha|beta|pi|theta)\b|\\[\[(]"
 )
 _FORMULA = re.compile(r"[=+*/^<>≤≥±√∫∑×÷°]|\d\s*[-]\s*\d")
+_STRANGE = re.compile(r"[^\x00-\x7f]")
+_WIDE = re.compile("[⺀-\U0010ffff]")
 _SENTENCE = re.compile(r"[.!?]+(?:\s|$)")
 _CAPITAL = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _UNIT = re.compile(
@@ -130,6 +134,10 @@ def features_of(query: Query, reading: Reading) -> NDArray[np.float32]:
     return np.array(values, dtype=np.float32)
 
 
+def _count(words: list[str], chosen: frozenset[str]) -> int:
+    return sum(map(chosen.__contains__, words))
+
+
 def _shape(query: Query, reading: Reading) -> list[float]:
     stem = reading.stem.count(" ") + 1
     return [
@@ -155,19 +163,19 @@ def _prose(ask: str, reading: Reading) -> list[float]:
     sentences = len(_SENTENCE.findall(reading.stem)) or 1
     stem = reading.stem.rstrip()
     lower = reading.stem[-400:].lower()
-    counts = [sum(word in chosen for word in words) for chosen in (REASONING, COMPARISONS, HEDGES, CHAT)]
+    counts = [_count(words, chosen) for chosen in (REASONING, COMPARISONS, HEDGES, CHAT)]
     return [
         log1p(sentences),
         min((reading.stem.count(" ") + 1) / sentences, 60) / 20,
         min(letters / number, 15) / 5,
-        sum(len(word) >= 9 for word in words) / number * 2,
+        sum(map((9).__le__, map(len, words))) / number * 2,
         len(distinct) / number,
         log1p(len(_CAPITAL.findall(ask))) / 2,
         min(ask.count("?"), 3) / 2,
         float("of the following" in lower or "of these" in lower),
         float("__" in ask or " _ " in ask),
         float(bool(reading.options) and not stem.endswith(("?", ".", ":"))),
-        min(sum(word in NEGATIONS for word in distinct), 4) / 2,
+        min(len(distinct & NEGATIONS), 4) / 2,
         float(any(word in reading.stem for word in (" NOT ", " EXCEPT", " LEAST", " INCORRECT", " except"))),
         min(counts[0] / number, 0.3) * 4,
         min(words.count("if") + words.count("unless") + words.count("suppose"), 4) / 2,
@@ -198,11 +206,11 @@ def _figures(ask: str, reading: Reading) -> list[float]:
         log1p(len(re.findall(r"\d\s?/\s?\d", ask))),
         log1p(ask.count("%")),
         log1p(ask.count("$")) if "\\" not in ask else 0.0,
-        log1p(len(_UNIT.findall(ask))),
-        log1p(sum(word in NUMBER_WORDS for word in reading.words)),
+        log1p(len(_UNIT.findall(ask))) if numbers else 0.0,
+        log1p(_count(reading.words, NUMBER_WORDS)),
         log1p(len(_FORMULA.findall(ask))) / 2,
-        log1p(len(_LATEX.findall(ask))) / 2,
-        log1p(len(_CODE.findall(ask))),
+        log1p(len(_LATEX.findall(ask))) / 2 if "$" in ask or "\\" in ask else 0.0,
+        log1p(len(_CODE.findall(ask))) if any(mark in ask for mark in _CODE_MARKS) else 0.0,
         log1p(ask.count('"') + ask.count("“")) / 2,
     ]
 
@@ -217,7 +225,7 @@ def _choices(reading: Reading, ask: str) -> list[float]:
     common = set.intersection(*sets)
     union = set.union(*sets)
     joined = " ".join(options[-3:]).lower()
-    numeric = sum(any(character.isdigit() for character in option) for option in options)
+    numeric = sum(any(map(str.isdigit, option)) for option in options)
     return [
         1.0,
         min(len(options), 16) / 8,
@@ -241,10 +249,10 @@ def _tongue(ask: str, reading: Reading) -> list[float]:
     number = len(words) or 1
     english = FUNCTION_WORDS["en"]
     ascii_only = ask.isascii()
-    foreign = 0 if ascii_only else sum(character.isalpha() and not character.isascii() for character in ask)
-    wide = 0 if ascii_only else sum(character >= "⺀" for character in ask)
+    foreign = 0 if ascii_only else sum(map(str.isalpha, _STRANGE.findall(ask)))
+    wide = 0 if ascii_only else len(_WIDE.findall(ask))
     return [
-        min(sum(word in english for word in words) / number, 0.5) * 2,
+        min(_count(words, english) / number, 0.5) * 2,
         min(foreign / (len(ask) + 1) * 2, 1.0),
         min(wide / (len(ask) + 1) * 2, 1.0),
     ]
