@@ -75,3 +75,6 @@ def test_the_best_of_some_steps_is_known_before_anybody_is_asked() -> None:
 
 def test_free_tiers_have_nothing_to_save() -> None:
     assert shares([0.0, 0.0]) == [0.0, 0.0]
+    threshold = Ladder(*sample(), costs=[0.0] * 4).threshold(0.95)
+    assert threshold.quality >= 0.95
+    assert threshold.cost == 0.0

@@ -98,7 +98,8 @@ def solve(
     Where even choosing by quality alone does not reach it, only the expert is left.
     """
     expert = float(np.nanmean(ok[:, -1]))
-    full = float(np.broadcast_to(np.asarray(costs, dtype=np.float64), ok.shape)[:, -1].mean())
+    # Where the expert is free there is nothing to save, and no cost to compare with.
+    full = float(np.broadcast_to(np.asarray(costs, dtype=np.float64), ok.shape)[:, -1].mean()) or 1.0
     best = Threshold(target, ALWAYS_EXPERT, 1.0, 1.0)
     for rate in _RATES:
         taken = choices(quality, costs, float(rate), deviation=deviation, caution=caution)
