@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from penstock.aio.balance import balance
 from penstock.aio.books import MILLION, book
@@ -33,6 +34,8 @@ from penstock.protocol.shapes import UsageCount
 
 logger = logging.getLogger("penstock.routing")
 
+RECALLED_SECONDS: Final = 30 * 86_400.0  # of books, from which lengths of answers are known at the start
+
 
 class Orchestrator:
     """One for a process; `configure` gives it another ladder while it goes on knowing what it has learned."""
@@ -56,7 +59,11 @@ class Orchestrator:
     ) -> Orchestrator:
         """Books and what is learned in `folder`. `share`: this is one of so many processes; one `leads`."""
         table = None if folder is None else RouteTable(Database(folder))
-        return cls(Learning(folder, leads=leads), RouteLedger(table), metrics, ask, share=share)
+        made = cls(Learning(folder, leads=leads), RouteLedger(table), metrics, ask, share=share)
+        if table is not None:
+            since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - RECALLED_SECONDS))
+            made._lengths.recall(table.totals(since=since))
+        return made
 
     def prepare(self, config: GatewayConfig) -> None:
         """Load what `configure` will need. Raises ConfigError; changes nothing that is in use."""
@@ -193,7 +200,6 @@ class Orchestrator:
         money = {
             "spent": sums.spent,
             "always_expert": sums.always_expert,
-            "mixture": sums.mixture,
             "classifier": sums.classifier,
             "cascade": sums.cascade,
         }
