@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.aio.books import RouteTally
 from penstock.aio.monitor import Rollout
 from penstock.aio.retrain import pack_heads
 from penstock.config import (
@@ -163,10 +164,10 @@ class Place:
         kinds = ("same", "unclear", "expert_better", "low_better")
         return [kind for tally in tallies for kind in kinds for _ in range(getattr(tally, kind))]
 
-    def booked(self) -> dict[str, Any]:
-        """By tier."""
+    def booked(self) -> dict[tuple[str, str], RouteTally]:
+        """By tenant and tier."""
         self.orchestrator.flush()
-        return {tier: tally for (_, _, tier), tally in self.table.totals().items()}
+        return {(tenant, tier): tally for (tenant, _, tier), tally in self.table.totals().items()}
 
 
 async def _nowhere(message: Any) -> None:
@@ -191,7 +192,8 @@ async def test_a_clients_answer_is_checked_and_a_request_of_the_servers_own_is_n
         await until(lambda: bool(place.verdicts()))
     assert place.verdicts() == ["same"]
     assert [tier for _, tier, _ in place.inside.asked] == ["large"]
-    assert sum(tally.requests + tally.pinned for tally in place.booked().values()) == 1
+    assert not place.orchestrator._monitor._sampler.waiting
+    assert {tenant for tenant, _ in place.booked()} == {"acme"}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ async def test_a_check_is_asked_for_one_bounded_answer_that_is_kept_nowhere(tmp_
     assert response["store"] is False
     assert 256 <= response["max_output_tokens"] <= 2048
     # Of three answers one is compared with the expert's one.
-    assert place.booked()["small"].paired_tokens == 8
+    assert place.booked()["acme", "small"].paired_tokens == 8
 
 
 async def test_no_check_begins_that_could_cost_more_than_is_left(tmp_path: Path) -> None:

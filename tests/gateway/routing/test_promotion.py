@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.aio.monitor import QualityBook
+from penstock.gateway.store import Database
+from penstock.gateway.store.routes import RouteTable
 from tests.gateway.routing.conftest import Ladder
 from tests.server import poll
 from tests.servers.tiers import fact, story
@@ -39,7 +41,7 @@ def ladder(climb: Callable[..., Ladder]) -> Ladder:
 def test_a_check_is_answered_anew_and_kept_nowhere(ladder: Ladder) -> None:
     for _ in range(2):
         before = verdicts(ladder)
-        ladder.tier(fact(1), quality=0.1, temperature=0, headers={"cache-control": "no-store"})
+        ladder.tier(fact(1), quality=0.1, temperature=0, max_tokens=50, headers={"cache-control": "no-store"})
         poll(partial(checked_beyond, ladder, before), seconds=10)
     assert ladder.top.counts["fact"] == 2
 
@@ -70,6 +72,9 @@ def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(ladder: Ladd
     [promoted] = [event for event in shown["events"] if event["what"] == "promoted"]
     assert promoted["subject"].startswith("low ")
     assert float(shown["total"]["monitor_usd"]) > 0
+    # Checks are the client's that was checked: the tenant that makes them has no books of its own.
+    booked = RouteTable(Database(ladder.door.state)).totals()
+    assert {tenant for tenant, _, _ in booked} == {"default"}
     # It is healed: probes in the background find out, and questions come back.
     ladder.low.wrong = set()
     numbers = itertools.count(100)
