@@ -137,6 +137,10 @@ class Ladder:
         self._costs = np.array(shares(costs))
         self._solved: dict[int, Threshold] = {}
 
+    def solved(self, target: float) -> bool:
+        """Whether its threshold is known; otherwise it takes some tens of milliseconds."""
+        return round(target * 1000) in self._solved
+
     def threshold(self, target: float) -> Threshold:
         """Kept to a tenth of a percent: whoever sets a target cannot mean more, and may send many."""
         key = round(target * 1000)

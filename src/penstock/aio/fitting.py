@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 EMBEDDED: Final = 12.0  # the length of a usual embedding beside features of variance 1
 TOPIC_PENALTY: Final = 200.0
-SHARPNESS: Final = 8.0  # of the softmax over subjects
+SHARPNESS: Final = 12.0  # of the softmax over subjects
 TOPICS: Final = 30.0  # the length of a certain subject beside the other inputs
 PENALTIES: Final = np.geomspace(30.0, 1e5, 18)
 FAMILIAR: Final = 48  # directions in which training rows are told from strange ones

@@ -133,7 +133,10 @@ class Router:
             self._candidate(number, exchange, wish, query, rating, allowed, caps)
             for number in range(len(self.steps))
         ]
-        threshold = self.ladder(predictor).threshold(wish.target)
+        ladder = self.ladder(predictor)
+        if not ladder.solved(wish.target):
+            await asyncio.to_thread(ladder.threshold, wish.target)
+        threshold = ladder.threshold(wish.target)
         decision = Decision(
             request=exchange.call.id,
             at=time.time(),
