@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.aio.evaluate.baselines import base_rate, length, oracle
-from penstock.aio.evaluate.cross import cross
+from penstock.aio.evaluate.cross import PARTS, cross
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.figures import as_json
 from penstock.aio.evaluate.folds import by_group, by_question, outside
@@ -78,6 +78,10 @@ def test_a_router_that_can_tell_hard_from_easy_stands_beside_its_baselines(repor
     assert report.unseen["words"].apgr_pooled == pytest.approx(seen["words"].apgr_pooled, abs=0.01)
 
 
+def parted(training: Dataset) -> np.ndarray:
+    return by_question(training, 4, 0)
+
+
 def test_no_question_is_judged_by_a_model_that_was_trained_on_it() -> None:
     """Rows are repeated, and repeated again in another table: none may be on both sides."""
     once = hard_and_easy(100)
@@ -85,19 +89,19 @@ def test_no_question_is_judged_by_a_model_that_was_trained_on_it() -> None:
     judge_rows: list[frozenset[str]] = []
     words = Words()
 
-    def rate(train: Dataset, test: Dataset) -> np.ndarray:
+    def rate(train: Dataset, test: Dataset, hidden: frozenset[str]) -> np.ndarray:
         judge_rows.append(frozenset(test.keys))
         return words.fit(train, ()).predict(test.queries)
 
-    cross(data, by_question(data, 5, 0), rate, lambda: None)
-    assert len(judge_rows) == 5 + 10
+    cross(data, by_question(data, 5, 0), rate, parted, lambda: None)
+    assert len(judge_rows) == 5 + 5 * 4
     assert all(not trained & seen for (trained, _), seen in zip(words.trained, judge_rows, strict=True))
     assert frozenset().union(*judge_rows) == frozenset(data.keys)
 
     words = Words()
     evaluate(data, {"words": words}, Plan(folds=3), also=[once])
-    # What is left of the other table is exactly what may be trained on anyway: 3 + 3 fits with random folds.
-    assert all(also == trained for trained, also in words.trained[:6])
+    # What is left of the other table is exactly what may be trained on anyway.
+    assert all(also == trained for trained, also in words.trained[: 3 + 3 * PARTS])
 
 
 def test_whole_subjects_are_left_out_and_questions_they_share_as_well() -> None:
@@ -129,9 +133,13 @@ def test_thresholds_come_from_training_rows_only() -> None:
     # And outcomes of a fold have no part in the predictions or outcomes its threshold is solved on.
     data = hard_and_easy()
     fold = by_question(data, 5, 0)
-    crossed = cross(data, fold, lambda train, test: np.tile(train.ok.mean(axis=0), (len(test), 1)), int)
+    crossed = cross(
+        data, fold, lambda train, test, hidden: np.tile(train.ok.mean(axis=0), (len(test), 1)), parted, int
+    )
     changed = Dataset(**{**vars(data), "ok": np.where((fold == 2)[:, None], 0.5, data.ok)})
-    again = cross(changed, fold, lambda train, test: np.tile(train.ok.mean(axis=0), (len(test), 1)), int)
+    again = cross(
+        changed, fold, lambda train, test, hidden: np.tile(train.ok.mean(axis=0), (len(test), 1)), parted, int
+    )
     assert np.isnan(crossed.inner[2][fold == 2]).all()
     np.testing.assert_array_equal(crossed.inner[2], again.inner[2])
     np.testing.assert_array_equal(crossed.outer[fold == 2], again.outer[fold == 2])

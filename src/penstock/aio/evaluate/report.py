@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.aio.evaluate.baselines import BASELINES
-from penstock.aio.evaluate.cross import Rate, fits
+from penstock.aio.evaluate.baselines import BASELINES, Rater
+from penstock.aio.evaluate.cross import PARTS, Rate, fits
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.folds import Ints, by_group, by_question
 from penstock.aio.evaluate.intervals import Figure
@@ -105,12 +105,15 @@ def evaluate(
 
     def on(folds: Sequence[Ints], split: str) -> dict[str, Judged]:
         judged: dict[str, Judged] = {}
+        dealt = by_question if split == "seen" else by_group
         raters: dict[str, Rate] = {name: _rate(recipe, also, split) for name, recipe in recipes.items()}
-        for name, rate in {**raters, **BASELINES}.items():
+        raters |= {name: _plain(rater) for name, rater in BASELINES.items()}
+        for name, rate in raters.items():
             judged[name] = judge(
                 ladder,
                 folds,
                 rate,
+                lambda training, dealt=dealt: dealt(training, PARTS, plan.seed),  # type: ignore[misc]
                 target=plan.target,
                 classifier=classifier if name in recipes else 0.0,
                 step=lambda name=name: step(f"{ladder.name}: {name}, subjects {split}"),  # type: ignore[misc]
@@ -138,8 +141,10 @@ def steps(data: Dataset, recipes: int, plan: Plan) -> int:
 
 
 def _rate(recipe: Recipe, also: Sequence[Dataset], split: str) -> Rate:
-    def rate(train: Dataset, test: Dataset) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        fitted = recipe.fit(train, [_apart(table, test, split) for table in also])
+    def rate(
+        train: Dataset, test: Dataset, hidden: frozenset[str]
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        fitted = recipe.fit(train, [_apart(table.without(hidden), test, split) for table in also])
         quality = np.asarray(fitted.predict(test.queries), dtype=np.float64)
         if quality.shape != (len(test), len(train.models)) or not np.isfinite(quality).all():
             raise ValueError(f"the recipe {recipe.name} gave {quality.shape} for {len(test)} queries")
@@ -148,10 +153,13 @@ def _rate(recipe: Recipe, also: Sequence[Dataset], split: str) -> Rate:
     return rate
 
 
+def _plain(rater: Rater) -> Rate:
+    return lambda train, test, hidden: rater(train, test)
+
+
 def _apart(table: Dataset, test: Dataset, split: str) -> Dataset:
-    """What may be learnt from another table: no question that is judged; unseen, none of its subjects."""
-    apart = table.without(frozenset(test.keys))
-    if split == "seen" or apart.groups is None or test.groups is None:
-        return apart
+    """What may be learnt from another table: where subjects are to be unseen, none of those judged."""
+    if split == "seen" or table.groups is None or test.groups is None:
+        return table
     hidden = set(test.groups)
-    return apart.rows([row for row, group in enumerate(apart.groups) if group not in hidden])
+    return table.rows([row for row, group in enumerate(table.groups) if group not in hidden])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.aio.evaluate.cross import Crossed, Rate, cross
+from penstock.aio.evaluate.cross import Crossed, Deal, Rate, cross
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.folds import Ints
 from penstock.aio.evaluate.intervals import Figure, figure
@@ -39,13 +39,14 @@ def judge(
     data: Dataset,
     folds: Sequence[Ints],
     rate: Rate,
+    deal: Deal,
     *,
     target: float,
     classifier: float,
     step: Callable[[], None],
 ) -> Judged:
     """`folds` has one dealing of rows for each repeat; `classifier` is what a decision takes, in seconds."""
-    crossed = [cross(data, fold, rate, step) for fold in folds]
+    crossed = [cross(data, fold, rate, deal, step) for fold in folds]
     parts = [(run, at) for run in crossed for at in range(run.folds)]
     count = min(run.folds for run in crossed)
     curves = [_curve(run.outer, data, run.judged(at)) for run, at in parts] if len(data.models) == 2 else []

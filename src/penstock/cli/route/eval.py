@@ -60,7 +60,7 @@ def evaluate(
         ),
     ] = None,
     folds: Annotated[int, typer.Option("--folds", metavar="N", help="Parts of the cross-validation.")] = 5,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="With other folds each time.")] = 1,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="With other folds each time.")] = 3,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which rows fall into which fold.")] = 0,
     target: Annotated[
         float, typer.Option("--target", metavar="SHARE", help="Quality wanted, as a share of the expert's.")
