@@ -8,19 +8,19 @@ are asked for. What the heads see is one vector with a block for each family, al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.aio.encoder import load_encoder
-from penstock.aio.features import features
+from penstock.aio.features import features_of, read
 from penstock.aio.fitting import Trained, rated
 from penstock.aio.heads import Head
 from penstock.aio.predictor import CalibrationSample, Rating
 from penstock.aio.query import Query
-from penstock.aio.regions import region
+from penstock.aio.regions import region_of
 from penstock.aio.words import load_words
 from penstock.errors import ConfigError
 
@@ -94,6 +94,10 @@ class LearnedPredictor:
     trained_keys: frozenset[str]  # questions that must not be used to judge it
     trained_groups: frozenset[str]
     embed: Embed
+    # By family and references: heads cut to the family's own vector.
+    parts: dict[tuple[int, tuple[str, ...]], list[Head]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -106,7 +110,8 @@ class LearnedPredictor:
     def rate(self, query: Query, references: Sequence[str]) -> Rating:
         able = self._able(references)
         embedded = self.embed([query.ask]).astype(np.float64)
-        measured = features(query).astype(np.float64)[None]
+        reading = read(query)
+        measured = features_of(query, reading).astype(np.float64)[None]
         chosen = able[0]
         if len(able) > 1:
             scores = self.gate.scores(embedded, measured)[0]
@@ -114,11 +119,20 @@ class LearnedPredictor:
         block, doubt = self.families[chosen].trained.vectors(embedded, measured)
         start = sum(_width(family) for family in self.families[:chosen])
         end = start + _width(self.families[chosen])
-        heads = [_part(self.heads[name], start, end) for name in references]
-        quality, deviation = rated(block, doubt, heads)
+        quality, deviation = rated(block, doubt, self._parts(chosen, start, end, tuple(references)))
         vector = np.zeros(sum(map(_width, self.families)), np.float32)
         vector[start], vector[start + 1 : end] = 1.0, block[0]
-        return Rating(tuple(quality[0].tolist()), tuple(deviation[0].tolist()), region(query), vector)
+        return Rating(
+            tuple(quality[0].tolist()), tuple(deviation[0].tolist()), region_of(query, reading), vector
+        )
+
+    def _parts(self, family: int, start: int, end: int, references: tuple[str, ...]) -> list[Head]:
+        """Heads over one family's own vector; a ladder asks for the same ones again and again."""
+        key = (family, references)
+        found = self.parts.get(key)
+        if found is None:
+            found = self.parts[key] = [_part(self.heads[name], start, end) for name in references]
+        return found
 
     def _able(self, references: Sequence[str]) -> list[int]:
         """Families that can tell of all of these."""
@@ -133,7 +147,7 @@ class LearnedPredictor:
 
     def refitted(self, heads: Mapping[str, Head], version: str) -> LearnedPredictor:
         """The same with other heads, which see the same vectors."""
-        return replace(self, heads={**self.heads, **heads}, version=version)
+        return replace(self, heads={**self.heads, **heads}, version=version, parts={})
 
 
 def joint_heads(families: Sequence[Family]) -> dict[str, Head]:
