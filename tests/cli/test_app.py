@@ -261,6 +261,7 @@ def _read(descriptor: int) -> bytes:
 
 HANG_UP = """
 import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 from penstock.cli import main
 
 class HangUp:
