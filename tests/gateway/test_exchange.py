@@ -135,3 +135,13 @@ async def test_a_part_without_bytes_is_not_sent_but_its_tokens_count() -> None:
     await request.exchange.write(b"", 2)
     assert len(request.messages) == before
     assert request.exchange.delivered.completion == 2
+
+
+async def test_a_server_that_has_lost_count_is_taken_at_what_books_can_hold() -> None:
+    request = priced()
+    await request.exchange.answer(
+        b'{"usage":{"prompt_tokens":7}}', UsageCount(prompt=7, completion=10**19, cached=4)
+    )
+    assert (request.exchange.billed().prompt, request.exchange.billed().completion) == (7, 10**12)
+    usage = UsageCount(10**30, 1, 10**30)
+    assert request.exchange.cost(usage) == request.exchange.cost(UsageCount(10**12, 1, 10**12))

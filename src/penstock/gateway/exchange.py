@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from penstock.gateway.accounts.price import DOLLAR, MOST_TOKENS, countable
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.inquiry import Inquiry
 from penstock.protocol import sse
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 Header = tuple[bytes, bytes]
 
-PICO: Final = 10**12
+PICO: Final = DOLLAR
 
 
 class DiscardedError(Exception):
@@ -187,6 +189,7 @@ class Exchange:
         """US dollars; None for a model without a price."""
         if self.price is None:
             return None
+        usage = _countable(usage)
         return self.price.cost(usage.prompt, usage.cached, usage.completion) / PICO
 
     def charge(self, usage: UsageCount) -> None:
@@ -233,7 +236,7 @@ class Exchange:
         self.begun, self.first_byte = True, time.monotonic()
         await self.call.answer(body, status=status, content_type=content_type, fields=fields)
         if usage is not None:
-            self.delivered = usage
+            self.delivered = _countable(usage)
             self.answered = True
         self.done = self.started
 
@@ -293,8 +296,9 @@ class Exchange:
         return taken
 
     def spent(self) -> UsageCount:
-        """What the answer took so far, sent or held back: the prompt once something came of it."""
-        delivered = self.delivered
+        """What the answer took so far, sent or held back: the prompt once something came of it. Servers that
+        have lost count are taken at what books can hold."""
+        delivered = _countable(self.delivered)
         return delivered if delivered.completion or self.answered else UsageCount()
 
     def billed(self) -> UsageCount:
@@ -307,6 +311,18 @@ class Exchange:
             (b"x-penstock-tier", self.tier.encode()),
             (b"x-penstock-model", self.upstream_model.encode()),
         ]
+
+
+def _countable(usage: UsageCount) -> UsageCount:
+    if max(usage.prompt, usage.completion) <= MOST_TOKENS:
+        return usage
+    prompt = countable(usage.prompt)
+    return dataclasses.replace(
+        usage,
+        prompt=prompt,
+        completion=countable(usage.completion),
+        cached=min(countable(usage.cached), prompt),
+    )
 
 
 def _faced(translate: Callable[[bytes], bytes], data: bytes) -> bytes:

@@ -208,9 +208,18 @@ class Gateway:
                 flushing = asyncio.create_task(asyncio.to_thread(self._flush))
 
     def _flush(self) -> bool:
-        """In a thread: write what has been counted."""
-        booked = self.orchestrator is None or self.orchestrator.flush()
-        return self.accounts.flush() and booked
+        """In a thread: write what has been counted. What is wrong with one book is not the other's affair."""
+        books = [self.accounts.flush]
+        if self.orchestrator is not None:
+            books.append(self.orchestrator.flush)
+        written = True
+        for flush in books:
+            try:
+                written = flush() and written
+            except Exception:
+                logger.exception("What has been counted could not be written.")
+                written = False
+        return written
 
     def not_ready(self) -> str | None:
         """Why no request should be sent here; None when one of the models at least can answer."""

@@ -128,3 +128,16 @@ def test_without_a_table_totals_stay_in_memory() -> None:
     assert not ledger.due(1e9)
     assert ledger.flush()
     assert ledger.spent("acme", "2026-01") == 5
+
+
+def test_usage_that_can_never_be_written_is_told_of_once_and_the_rest_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = UsageTable(Database(tmp_path))
+    ledger = Ledger(table)
+    ledger.add("acme", "m", DAY, "ok", completion=10**19)  # beyond SQLite's integers
+    ledger.add("zoo", "m", DAY, "ok", completion=5)
+    assert ledger.flush()
+    assert ledger.flush()
+    assert used(table) == Tally(requests=1, completion=5, ok=1)
+    assert caplog.text.count("is left out: Tally(requests=1") == 1

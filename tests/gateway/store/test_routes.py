@@ -189,3 +189,29 @@ def test_another_process_with_the_lock_is_not_waited_for(tmp_path: Path) -> None
         assert not log.flush()
     assert log.flush()
     assert read(tmp_path / "decisions.jsonl") == [decision(1)]
+
+
+def test_one_absurd_count_is_bounded_and_holds_up_no_books(tmp_path: Path) -> None:
+    table = RouteTable(Database(tmp_path))
+    ledger = RouteLedger(table)
+    ledger.add({("a", "d", "1"): RouteTally(requests=1, output_tokens=10**19, paired_tokens=10**30)})
+    ledger.add({("a", "d", "1"): RouteTally(requests=1, cost=10**40)})
+    assert ledger.flush()
+    assert table.totals() == {
+        ("a", "d", "1"): RouteTally(
+            requests=2, output_tokens=10**12, paired_tokens=10**12, cost=10**12 * DOLLAR
+        )
+    }
+
+
+def test_a_sum_that_can_never_be_written_is_told_of_once_and_the_others_are_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = RouteTable(Database(tmp_path))
+    ledger = RouteLedger(table)
+    ledger.add({("\ud800", "d", "1"): RouteTally(requests=7)})  # no text that SQLite takes
+    ledger.add({("a", "d", "1"): RouteTally(requests=1)})
+    assert ledger.flush()
+    assert ledger.flush()
+    assert table.totals() == {("a", "d", "1"): RouteTally(requests=1)}
+    assert caplog.text.count("is left out: RouteTally(requests=7") == 1

@@ -18,7 +18,7 @@ from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.accounts.ledger import Ledger
 from penstock.gateway.accounts.limits import SECOND, Limits, Refusal
 from penstock.gateway.accounts.memory import MemoryKeeper
-from penstock.gateway.accounts.price import FREE, MOST_TOKENS, Price
+from penstock.gateway.accounts.price import FREE, Price, countable
 from penstock.gateway.accounts.shared import SharedKeeper
 from penstock.gateway.store import Database, StandingFile, StoreError, UsageTable
 from penstock.protocol.errors import RATE_LIMIT, HTTPError, retry
@@ -83,8 +83,8 @@ class Accounts:
             model,
             price or FREE,
             limits,
-            _tokens(prompt_tokens),
-            _tokens(output_tokens),
+            countable(prompt_tokens),
+            countable(output_tokens),
             microseconds(now),
             self._lost,
         )
@@ -106,7 +106,7 @@ class Accounts:
         now: float,
     ) -> None:
         """Another model will answer, at its own price and length. Raises 429 if that is beyond the limits."""
-        wanted = Want(price or FREE, _tokens(prompt_tokens), _tokens(output_tokens))
+        wanted = Want(price or FREE, countable(prompt_tokens), countable(output_tokens))
         if not hold.limits.none:
             why = self._keeper.reserve_again(hold, wanted, microseconds(now))
             if why is not None:
@@ -119,15 +119,15 @@ class Accounts:
         if hold.settled:
             return 0
         hold.settled = True
-        prompt, completion = _tokens(usage.prompt), _tokens(usage.completion)
-        cached = min(_tokens(usage.cached), prompt)
+        prompt, completion = countable(usage.prompt), countable(usage.completion)
+        cached = min(countable(usage.cached), prompt)
         # Who got nothing pays nothing, not even for the request.
         cost = hold.price.cost(prompt, cached, completion) if prompt or completion or outcome == "ok" else 0
         _, limits = self._limits[hold.tenant]
         if not limits.none or not hold.limits.none:
             self._keeper.settle(hold, limits, prompt + completion, cost, microseconds(now))
         self.ledger.add(
-            hold.tenant, hold.model, hold.day, outcome, prompt, cached, completion, _tokens(saved), cost
+            hold.tenant, hold.model, hold.day, outcome, prompt, cached, completion, countable(saved), cost
         )
         return cost
 
@@ -190,8 +190,3 @@ def _refused(tenant: str, why: Refusal, standing: Sequence[Header] = ()) -> HTTP
         type=RATE_LIMIT,
         headers=headers,
     )
-
-
-def _tokens(number: int) -> int:
-    """A count from anywhere, made fit for sums."""
-    return min(max(number, 0), MOST_TOKENS)

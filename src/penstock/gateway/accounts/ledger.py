@@ -11,6 +11,7 @@ import threading
 from typing import Final
 
 from penstock.gateway.store import StoreError, Tally, UsageTable
+from penstock.gateway.store.aside import write_apart
 from penstock.gateway.store.usage import Account
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
@@ -118,14 +119,19 @@ class Ledger:
                 return True
             try:
                 table.add(batch)
-            except BaseException as error:
+            except StoreError as error:
                 self._keep(batch)
-                if not isinstance(error, StoreError):
-                    raise
                 if not self._failing:
                     logger.error("Usage is kept in memory until it can be written. %s", error)
                 self._failing = True
                 return False
+            except Exception:  # not the disk's fault: it would be the same the next time
+                kept = write_apart(table.add, batch)
+                self._keep(kept)
+                return not kept
+            except BaseException:
+                self._keep(batch)
+                raise
             if self._failing:
                 logger.info("Usage is written again; nothing was lost.")
             self._failing = False

@@ -56,6 +56,11 @@ class Price:
 FREE: Final = Price()
 
 
+def countable(tokens: int) -> int:
+    """A count from anywhere, made fit for sums."""
+    return min(max(tokens, 0), MOST_TOKENS)
+
+
 def budget(dollars: float) -> int:
     """A budget in picodollars."""
     return _picodollars(dollars, "monthly_budget", Decimal(DOLLAR), MOST_BUDGET)

@@ -217,6 +217,10 @@ class Orchestrator:
     def flush(self) -> bool:
         """Write the books; False: they could not be, and are kept. May run in a thread."""
         written = self._ledger.flush()
-        if self._log is not None:
-            written = self._log.flush() and written
-        return written
+        if self._log is None:
+            return written
+        try:
+            return self._log.flush() and written
+        except Exception:  # the log is a help, and no book: whoever writes those goes on
+            logger.exception("Some decisions could not be logged, and are left out.")
+            return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Mapping
 from typing import Final
 
 from penstock.aio.books import FIELDS, MONEY, Account, RouteTally, Tallies, merge
+from penstock.gateway.store.aside import write_apart
 from penstock.gateway.store.database import Database, StoreError
 from penstock.gateway.store.usage import DOLLAR
 
@@ -80,6 +82,18 @@ class RouteTable:
         return found
 
 
+# Of one request; its tokens are bounded where they are reported, and its money with them.
+_MOST: Final = 10**12
+_MOST_MONEY: Final = 10**12 * DOLLAR
+
+
+def _bounded(tally: RouteTally) -> RouteTally:
+    """What one request adds, fit for sums: whoever reports more has lost count."""
+    most = {name: _MOST_MONEY if name in MONEY else _MOST for name in FIELDS}
+    over = {name: bound for name, bound in most.items() if getattr(tally, name) > bound}
+    return dataclasses.replace(tally, **over) if over else tally
+
+
 class RouteLedger:
     """Sums gathered in memory and written in groups.
 
@@ -95,8 +109,8 @@ class RouteLedger:
         self._failing = False
 
     def add(self, tallies: Mapping[Account, RouteTally]) -> None:
-        with self._lock:
-            merge(self._pending, tallies)
+        """What one request has come to, or one check of it."""
+        self._keep({account: _bounded(tally) for account, tally in tallies.items()})
 
     @property
     def pending(self) -> bool:
@@ -114,15 +128,24 @@ class RouteLedger:
                 return True
             try:
                 table.add(batch)
-            except BaseException as error:
-                self.add(batch)
-                if not isinstance(error, StoreError):
-                    raise
+            except StoreError as error:
+                self._keep(batch)
                 if not self._failing:
                     logger.error("The router's books are kept in memory until they can be written. %s", error)
                 self._failing = True
                 return False
+            except Exception:  # not the disk's fault: it would be the same the next time
+                kept = write_apart(table.add, batch)
+                self._keep(kept)
+                return not kept
+            except BaseException:
+                self._keep(batch)
+                raise
             if self._failing:
                 logger.info("The router's books are written again; nothing was lost.")
             self._failing = False
             return True
+
+    def _keep(self, batch: Mapping[Account, RouteTally]) -> None:
+        with self._lock:
+            merge(self._pending, batch)
