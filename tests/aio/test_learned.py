@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,11 @@ from penstock.aio.evaluate.shipped import Shipped, judge_shipped
 from penstock.aio.fitting import Ridge
 from penstock.aio.learn import train_predictor
 from penstock.aio.learned import LearnedPredictor
-from penstock.aio.learned_file import load, save
+from penstock.aio.learned_file import SHIPPED, load, save
 from penstock.aio.predictor import load_predictor
 from penstock.aio.query import query_of_text
 from penstock.aio.text_recipe import RECIPES, TextRecipe
+from penstock.aio.words import load_words
 from penstock.errors import ConfigError
 from tests.aio.evaluate.tables import hard_and_easy, made
 
@@ -129,6 +132,52 @@ def test_a_file_that_is_no_predictor_and_a_model_it_does_not_know_are_said(
         ConfigError, match="has not seen gpt-9 asked the same; these were measured together: model-0, model-1"
     ):
         predictor.rate(query_of_text("What?"), ["gpt-9"])
+
+
+def claiming(shape: str, kind: str = "<f4") -> bytes:
+    """An archive with an array whose header promises more than there is."""
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("about.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04",
+        claiming("(100000000000,)"),
+        claiming("(-1,)"),
+        claiming("(10,)"),
+        claiming("(10,)", "|O"),
+        claiming("(100000000000,)", "|V0"),
+        claiming("(" * 150 + ")" * 150),
+        (SHIPPED / "light.npz").read_bytes()[:100_000],
+        (SHIPPED / "light.npz").read_bytes().replace(b"PK\x03\x04", b"PK\x03\x05"),
+    ],
+    ids=[
+        "empty",
+        "beginning",
+        "huge",
+        "negative",
+        "short",
+        "objects",
+        "nothings",
+        "nested",
+        "cut",
+        "marred",
+    ],
+)
+def test_a_damaged_file_is_said_to_be_none_before_there_is_memory_for_it(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match="is not a predictor"):
+        load(tmp_path / "file")
+    with pytest.raises(ConfigError, match="does not hold word vectors"):
+        load_words(tmp_path / "file")
 
 
 LADDER = ("Phi-3-mini", "Llama-3.1-8B", "Llama-3.1-70B", "gemini-1.5-pro")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.aio.array_file import DAMAGED, Arrays, arrays_of, read_content
 from penstock.aio.features import FEATURES
 from penstock.aio.fitting import Doubt, Inputs, Trained
 from penstock.aio.heads import Head
@@ -22,8 +22,6 @@ SHIPPED: Final = Path(__file__).with_name("shipped")
 _FORMAT: Final = 1
 _INPUTS: Final = ("embedding_mean", "feature_mean", "feature_scale", "topic_weights", "topic_intercepts")
 _GATE: Final = ("mean", "scale", "weights", "intercepts")
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def save(predictor: LearnedPredictor, path: Path) -> None:
@@ -55,9 +53,8 @@ def save(predictor: LearnedPredictor, path: Path) -> None:
 def load(path: Path) -> LearnedPredictor:
     """Read what `save` wrote; ConfigError says what is wrong with another file."""
     try:
-        content = path.read_bytes()
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Arrays = {name: file[name] for name in file.files}
+        content = read_content(path)
+        arrays = arrays_of(content)
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != _FORMAT or tuple(about["features"]) != FEATURES or about["text"] not in TEXTS:
             raise ConfigError(f"{path} was trained for another version; train it again with this one.")
@@ -84,8 +81,9 @@ def load(path: Path) -> LearnedPredictor:
         )
     except OSError as error:
         raise ConfigError(f"The predictor {path} cannot be read: {error.strerror or error}.") from error
-    except (KeyError, TypeError, ValueError, IndexError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path} is not a predictor that 'penstock route train' made: {error}.") from error
+    except DAMAGED as error:
+        said = str(error).rstrip(".") or "it ends too early"
+        raise ConfigError(f"{path} is not a predictor that 'penstock route train' made: {said}.") from error
 
 
 def _about(family: Family) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.aio.array_file import DAMAGED, arrays_of, read_content
 from penstock.errors import ConfigError
 
 SHIPPED: Final = Path(__file__).with_name("shipped") / "words.npz"
@@ -76,10 +76,10 @@ class WordVectors:
 def load_words(path: Path = SHIPPED) -> WordVectors:
     """The vectors that are shipped."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            pieces = file["pieces"].tobytes().decode().split("\n")
-            return WordVectors(pieces, file["vectors"], file["scale"], file["weights"])
+        found = arrays_of(read_content(path))
+        pieces = found["pieces"].tobytes().decode().split("\n")
+        return WordVectors(pieces, found["vectors"], found["scale"], found["weights"])
     except OSError as error:
         raise ConfigError(f"The word vectors {path} cannot be read: {error.strerror or error}.") from error
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise ConfigError(f"{path} does not hold word vectors: {error}.") from error
