@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.aio import packed
 from penstock.cli.app import run
 
 Run = Callable[..., tuple[str, str]]
@@ -84,3 +86,17 @@ def test_what_is_wrong_is_said_in_a_sentence(
 ) -> None:
     _, errors = judged(*(argument.format(data=outcomes) for argument in arguments), code=2)
     assert said in errors
+
+
+@pytest.mark.parametrize("command", [("route", "eval"), ("route", "train"), ("cache", "eval")])
+def test_a_file_that_unpacks_without_end_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(packed.read_unpacked, "__defaults__", (1 << 20,))
+    Path("bomb.csv.gz").write_bytes(gzip.compress(b"a,b,label,kind\n" + bytes(2 << 20)))
+    assert run([*command, "--data", "bomb.csv.gz"]) == 2
+    assert "bomb.csv.gz holds more than 1 MB" in " ".join(capsys.readouterr().err.split())

@@ -80,14 +80,14 @@ def test_damaged_lines_are_named_and_the_rest_goes_on(replay: Run, log: Path) ->
     lines = log.read_bytes().splitlines()
     lines[1] = lines[1][:-20]
     lines[2] = b'{"candidates": []}'
-    lines[3:3] = [b"", b"[]", b"\xff"]
+    lines[3:3] = [b"", b"[]", b"\xff", b'{"messages": ' + b"[" * 100_000]
     log.write_bytes(b"\n".join(lines))
     out, err = replay(str(log), "--target", "0.1")
     named = [line.split(",")[1].split(":")[0] for line in err.splitlines()[:-1]]
-    assert named == [" line 2", " line 3", " line 5", " line 6"]
-    assert err.splitlines()[-1] == "4 damaged lines were left out."
+    assert named == [" line 2", " line 3", " line 5", " line 6", " line 7"]
+    assert err.splitlines()[-1] == "5 damaged lines were left out."
     assert "2 requests" in out
-    assert len(json.loads(replay(str(log), "--json")[0])["damaged"]) == 4
+    assert len(json.loads(replay(str(log), "--json")[0])["damaged"]) == 5
 
 
 def test_requests_that_were_never_routed(replay: Run, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ False. `NAME|cost` is what its answers cost.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import zlib
@@ -20,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.aio.packed import read_unpacked
 from penstock.errors import ConfigError
 
 QUESTIONS = ("prompt", "question", "query", "text")
@@ -55,10 +55,7 @@ class Line(msgspec.Struct):
 def read_raw(path: Path) -> Raw:
     """Read either kind of file, or say in a sentence what is wrong with it."""
     try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-        text = content.decode("utf-8-sig")
+        text = read_unpacked(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}; give --data a CSV or JSONL file of outcomes.") from None
     except IsADirectoryError:

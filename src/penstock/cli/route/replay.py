@@ -156,6 +156,8 @@ def _request(line: bytes) -> Decision | Query | str:
             return decision if decision.candidates else "it names no tiers"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return f"it cannot be read ({error})"
+    except RecursionError:
+        return "it cannot be read (too many levels)"
     if isinstance(body.get("text"), str):
         return query_of_text(body["text"])
     query = query_of_body(body)

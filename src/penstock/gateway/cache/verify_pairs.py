@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.aio.monitor.bounds import wilson
+from penstock.aio.packed import read_unpacked
 from penstock.errors import ConfigError
 from penstock.gateway.cache.semantic import Embed
 from penstock.gateway.cache.verify import Decision, accept
@@ -46,8 +47,7 @@ def read_pairs(path: Path) -> list[Pair]:
     """The pairs of a CSV file, compressed or not."""
     pairs: list[Pair] = []
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        text = read_unpacked(path).decode("utf-8-sig")
         rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
@@ -64,7 +64,7 @@ def read_pairs(path: Path) -> list[Pair]:
             pairs.append(Pair(row["a"], row["b"], label == "1", row["kind"].strip()))
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise ConfigError(f"{path} is no CSV file in UTF-8, compressed with gzip or not: {error}.") from None
     if not pairs:
         raise ConfigError(f"{path} has no pairs.")
