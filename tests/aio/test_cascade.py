@@ -153,10 +153,13 @@ def test_the_beginning_of_a_stream_is_heard_up_to_its_last_whole_event() -> None
     "body", [b"", b"nonsense", b"[]", b"{}", b'{"choices":[]}', b'{"choices":[3]}', b"[" * 100_000]
 )
 @pytest.mark.parametrize("asks", [*STREAMS, "createCompletion", "createEmbedding"])
-def test_what_is_no_answer_is_not_judged(asks: str, body: bytes) -> None:
-    assert heard_whole(asks, body) is None
-    stream = heard_stream(asks, b"data: " + body + b"\n\n", ended=False)
-    assert stream is None or stream.text == ""
+def test_what_is_no_answer_says_nothing_and_is_doubted(asks: str, body: bytes) -> None:
+    stream = b"data: " + body + b"\n\n"
+    for heard in (heard_whole(asks, body), heard_stream(asks, stream, ended=True)):
+        assert heard == (None if asks == "createEmbedding" else Heard())
+        assert heard is None or not look(Wants("Why?"), heard).accept
+    begun = heard_stream(asks, stream, ended=False)
+    assert begun is None or look(Wants("Why?"), begun).accept, "more may come"
 
 
 # ---------------------------------------------------------------- what speaks against it
@@ -274,6 +277,7 @@ def test_the_beginning_of_json_can_be_seen_to_be_none() -> None:
         ([ToolCall("look", '{"where": ')], "auto", "a tool call is not valid"),
         ([ToolCall("look", "{}")], "auto", "a tool call is not valid"),
         ([ToolCall("leap", "{}")], "auto", "a tool call is not valid"),
+        ([ToolCall()], "auto", "a tool call is not valid"),
         ([], "required", "no tool was called"),
         ([], {"type": "function", "function": {"name": "look"}}, "no tool was called"),
     ],
@@ -284,6 +288,13 @@ def test_tool_calls_must_be_ones_that_can_be_made(
     wants = wants_of("Where?", {"tools": TOOLS, "tool_choice": choice})
     heard = Heard("" if tools else "There.", tools, ending="tool")
     assert findings(wants, heard, 20) == ([] if finding is None else [finding])
+
+
+def test_a_tool_call_without_a_name_is_none_whatever_tools_there_are() -> None:
+    body = {"choices": [{"message": {"content": None, "tool_calls": [{"function": None}]}}]}
+    heard = heard_whole("createChatCompletion", json.dumps(body).encode())
+    assert heard is not None
+    assert not look(Wants("Where?"), heard).accept
 
 
 def test_a_choice_must_be_made_where_one_was_offered() -> None:

@@ -115,7 +115,7 @@ def _tools(wants: Wants, heard: Heard) -> str | None:
     for call in heard.tools:
         arguments = _decoded(call.arguments or "{}")
         tool = wants.tools.get(call.name)
-        if not isinstance(arguments, dict) or (wants.tools and tool is None):
+        if not call.name or not isinstance(arguments, dict) or (wants.tools and tool is None):
             return "a tool call is not valid"
         if tool is not None and any(name not in arguments for name in tool.required):
             return "a tool call is not valid"

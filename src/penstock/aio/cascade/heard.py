@@ -50,22 +50,24 @@ class Heard:
 
 
 def heard_whole(asks: str, body: bytes) -> Heard | None:
-    """An unstreamed answer to the operation `asks`; None for what is not understood."""
-    content = _decoded(body)
+    """An unstreamed answer to the operation `asks`; None for an operation whose answers are not read here.
+
+    What is no such answer says nothing, as an empty one does.
+    """
     reader = _WHOLE.get(asks)
-    return None if reader is None or not isinstance(content, Mapping) else reader(content)
+    return None if reader is None else reader(_mapping(_decoded(body)))
 
 
 def heard_stream(asks: str, data: bytes, *, ended: bool) -> Heard | None:
-    """The events of a stream so far; None for what is not understood."""
+    """The events of a stream so far; None for an operation whose answers are not read here."""
     reader = _EVENTS.get(asks)
     if reader is None:
         return None
+    heard = Heard(whole=ended)
     try:
         events = EventReader().feed(data)
     except EventError:
-        return None
-    heard = Heard(whole=ended)
+        return heard
     texts: list[str] = []
     for event in events:
         content = _decoded(event.data)
@@ -78,10 +80,8 @@ def heard_stream(asks: str, data: bytes, *, ended: bool) -> Heard | None:
 # ---------------------------------------------------------------- whole answers
 
 
-def _chat(body: Mapping[str, Any]) -> Heard | None:
+def _chat(body: Mapping[str, Any]) -> Heard:
     choice = _first(body.get("choices"))
-    if choice is None:
-        return None
     message = _mapping(choice.get("message"))
     calls = [_mapping(call.get("function")) for call in _mappings(message.get("tool_calls"))]
     if isinstance(message.get("function_call"), Mapping):
@@ -94,18 +94,14 @@ def _chat(body: Mapping[str, Any]) -> Heard | None:
     )
 
 
-def _completion(body: Mapping[str, Any]) -> Heard | None:
+def _completion(body: Mapping[str, Any]) -> Heard:
     choice = _first(body.get("choices"))
-    if choice is None:
-        return None
     return Heard(_text(choice.get("text")), ending=_ending(choice.get("finish_reason")))
 
 
-def _response(body: Mapping[str, Any]) -> Heard | None:
-    if not isinstance(body.get("output"), list):
-        return None
+def _response(body: Mapping[str, Any]) -> Heard:
     heard = Heard(ending=_response_ending(body))
-    for item in _mappings(body["output"]):
+    for item in _mappings(body.get("output")):
         if item.get("type") == "function_call":
             heard.tools.append(ToolCall(_text(item.get("name")), _text(item.get("arguments"))))
         elif item.get("type") == "message":
@@ -115,12 +111,10 @@ def _response(body: Mapping[str, Any]) -> Heard | None:
     return heard
 
 
-def _message(body: Mapping[str, Any]) -> Heard | None:
-    if not isinstance(body.get("content"), list):
-        return None
+def _message(body: Mapping[str, Any]) -> Heard:
     heard = Heard(ending=_ending(body.get("stop_reason")))
     heard.refused = heard.ending == "filter"
-    for block in _mappings(body["content"]):
+    for block in _mappings(body.get("content")):
         if block.get("type") == "tool_use":
             arguments = msgspec.json.encode(block.get("input")).decode()
             heard.tools.append(ToolCall(_text(block.get("name")), arguments))
@@ -129,7 +123,7 @@ def _message(body: Mapping[str, Any]) -> Heard | None:
     return heard
 
 
-_WHOLE: Final[dict[str, Callable[[Mapping[str, Any]], Heard | None]]] = {
+_WHOLE: Final[dict[str, Callable[[Mapping[str, Any]], Heard]]] = {
     "createChatCompletion": _chat,
     "createCompletion": _completion,
     "createResponse": _response,
@@ -223,8 +217,8 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _first(value: Any) -> Mapping[str, Any] | None:
-    return next(iter(_mappings(value)), None)
+def _first(value: Any) -> Mapping[str, Any]:
+    return next(iter(_mappings(value)), {})
 
 
 def _text(value: Any) -> str:

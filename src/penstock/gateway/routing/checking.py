@@ -148,7 +148,9 @@ def _arguments(text: str) -> Any:
 
 
 def _heard(operation: str, reply: InsideAnswer) -> Heard | None:
-    return heard_whole(operation, reply.body) if reply.ok else None
+    heard = heard_whole(operation, reply.body) if reply.ok else None
+    # What does not even end is no answer, and none to hold another against.
+    return heard if heard is not None and (heard.text or heard.tools or heard.ending) else None
 
 
 def _tokens(reply: InsideAnswer) -> int:
