@@ -13,6 +13,8 @@ _CHARACTERS: Final = 6000  # of the question and of each answer
 _VERDICT: Final = re.compile(
     r"verdict\W{0,5}(?P<word>first|second|both|equal|tie|same|neither|unclear|1|2)\b", re.IGNORECASE
 )
+# A model reads a tag with spaces in it, or without its end, as one, too.
+_FENCE: Final = re.compile(r"<\s*/(?=\s*(?:question|first|second)\b)", re.IGNORECASE)
 _WORDS: Final = {"first": "first", "1": "first", "second": "second", "2": "second"} | dict.fromkeys(
     ("both", "equal", "tie", "same"), "both"
 )
@@ -69,4 +71,4 @@ def _fenced(text: str) -> str:
     """Bounded, with both ends kept, and unable to close its own fence."""
     if len(text) > _CHARACTERS:
         text = f"{text[: _CHARACTERS // 2]}\n[...]\n{text[-_CHARACTERS // 2 :]}"
-    return re.sub(r"</(question|first|second)>", r"<\\/\1>", text, flags=re.IGNORECASE).strip()
+    return _FENCE.sub(r"<\\/", text).strip()
