@@ -113,6 +113,66 @@ def test_questions_that_differ_in_what_embeddings_do_not_see_are_refused(a: str,
     assert any(reason in each for each in refused(a, b)), accept(a, b, NEAR).reasons
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("What is 12 - 4?", "What is 12 + 4?"),
+        ("What is 12 / 4?", "What is 12 * 4?"),
+        ("What is 3 - 5?", "What is 5 - 3?"),
+        ("What is 3 minus 5?", "What is 5 minus 3?"),
+        ("What is A - B?", "What is A + B?"),
+        ("What is 6/3?", "What is 6 3?"),
+        ("What is 5!?", "What is 5?"),
+        ("What is -7 squared?", "What is 7 squared?"),
+        ("What is 5 feet in meters?", "What is 5 meters in feet?"),
+        ("How much is 7 miles in kilometers?", "How much is 7 kilometers in miles?"),
+        ("What is 30 degrees celsius in fahrenheit?", "What is 30 degrees fahrenheit in celsius?"),
+        ("How do I get from A to B?", "How do I get from B to A?"),
+        ("How do I get from a to b?", "How do I get from b to a?"),
+        ("How do I fly from New York to Los Angeles?", "How do I fly from Los Angeles to New York?"),
+        ("What is the effect of smoking on cancer?", "What is the effect of cancer on smoking?"),
+        ("How do I replace butter with oil?", "How do I replace oil with butter?"),
+        ("Can I take aspirin and warfarin?", "Can I take aspirin or warfarin?"),
+        ("Can I take aspirin and warfarin?", "Can I take warfarin or aspirin?"),
+        ("Is it exactly five?", "Is it about five?"),
+        ("Is it at least 5 km?", "Is it at most 5 km?"),
+        ("Is it over 5 km?", "Is it under 5 km?"),
+        ("How many Mb is a file?", "How many MB is a file?"),
+        ("How many mW per hour?", "How many MW per hour?"),
+        ("What is a mg of salt?", "What is a Mg of salt?"),
+        ("How long is 5m?", "How long is 5M?"),
+        ("What is us policy?", "What is US policy?"),
+        ("What is AIDS?", "What is aids?"),
+        ("What is grade A?", "What is a grade?"),
+        ("What is Apple?", "What is an apple?"),
+        ("Where is Turkey?", "Where is turkey?"),
+        ("What is a .NET developer?", "What is a net developer?"),
+        ("Who directed Alien?", "Who directed Aliens?"),
+    ],
+)
+def test_signs_units_capitals_bounds_and_directions_make_another_question(a: str, b: str) -> None:
+    refused(a, b, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("What is the capital of India?", "what is the capital of india"),
+        ("What is NASA?", "what is nasa"),
+        ("What is an SSD?", "what is an ssd"),
+        ("What does a 20-year-old earn?", "What does a 20 year old earn?"),
+        ("How do I treat COVID-19?", "How do I treat COVID 19?"),
+        ("What is plan A?", "what is plan a?"),
+        ("Which is better, oak and pine?", "Which is better, oak or pine?"),
+        ("What is 3-5?", "what's 3 - 5"),
+        ("HOW DO I USE IT?", "How do I use it?"),
+        ("How Do I Bake A Cake?", "How do I bake a cake?"),
+    ],
+)
+def test_hyphens_careless_capitals_and_spacing_make_none(a: str, b: str) -> None:
+    accepted(a, b, 0.98)
+
+
 def test_two_sides_that_are_the_same_may_change_places() -> None:
     accepted(
         "What is the difference between tea and coffee?", "What is the difference between coffee and tea?"

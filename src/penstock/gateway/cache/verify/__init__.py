@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.gateway.cache.verify.checks import CHECKS
+from penstock.gateway.cache.verify.literal import differs
 from penstock.gateway.cache.verify.reading import fold, read
 
 # Longer texts must be the same to the letter: the rules are for questions, and their work is bounded.
@@ -34,6 +35,8 @@ def accept(a: str, b: str, similarity: float) -> Decision:
         return Decision(False, ("too long to be compared word by word",))
     if _LITERAL.search(a) or _LITERAL.search(b):
         return Decision(a.strip() == b.strip(), ("code or formulas, which must be the same to the letter",))
+    if (difference := differs(a, b)) is not None:
+        return Decision(False, (difference,))
     if fold(a) == fold(b):
         return Decision(True, ("the same but for case and marks",))
     if not similarity >= LEAST_SIMILARITY:

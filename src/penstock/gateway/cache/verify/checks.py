@@ -16,6 +16,7 @@ Check = Callable[[Reading, Reading, float], str | None]
 # There are more ways to put such questions than the patterns know.
 _OPEN: Final = frozenset({"HOWTO", "HOW", "WHAT", "WHY", "HAPPEN", "FEEL"})
 _CLOSED: Final = frozenset({"YESNO", "POSSIBLE"})
+_COMPARING: Final = frozenset({"DIFFER", "BETTER"})
 
 
 def numbers(a: Reading, b: Reading, similarity: float) -> str | None:
@@ -73,6 +74,40 @@ def names(a: Reading, b: Reading, similarity: float) -> str | None:
     return f"names differ: {shown(missing)}" if missing else None
 
 
+def plurals(a: Reading, b: Reading, similarity: float) -> str | None:
+    """A name with another ending is another name: who directed Alien, and who Aliens."""
+    for one, other in ((a, b), (b, a)):
+        for name in one.written - other.words:
+            singular = {name.removesuffix("s"), name.removesuffix("es")}
+            if other.words & {f"{name}s", f"{name}es", *singular} - {name}:
+                return f"names differ in their ending: {name}"
+    return None
+
+
+def joins(a: Reading, b: Reading, similarity: float) -> str | None:
+    """Both of them, or one of them. Where two things are compared, it makes no difference."""
+    if a.kinds | b.kinds <= _COMPARING:
+        return None
+    first, second = _joined(a), _joined(b)
+    if any(first[word] != second[word] for word in first.keys() & second.keys()):
+        return "'and' in one stands where 'or' stands in the other"
+    sides = set(first.values()), set(second.values())
+    if len(sides[0]) == len(sides[1]) == 1 and sides[0] != sides[1]:
+        return "'and' in one stands where 'or' stands in the other"
+    return None
+
+
+def _joined(reading: Reading) -> dict[str, str]:
+    """Each word behind an "and" or an "or", with that."""
+    found = zip(reading.content, reading.before, strict=True)
+    return {
+        word: join
+        for word, gap in found
+        for join in ("and", "or")
+        if join in gap and not {"and", "or"} <= gap
+    }
+
+
 def superlatives(a: Reading, b: Reading, similarity: float) -> str | None:
     """The best of what: a superlative goes with the word behind it."""
     first, second = _superlatives(a), _superlatives(b)
@@ -99,6 +134,8 @@ CHECKS: Final[dict[str, Check]] = {
     "negation": negation,
     "opposites": opposites,
     "names": names,
+    "plurals": plurals,
+    "joins": joins,
     "kind": kind,
     "modality": modality,
     "persons": persons,

@@ -61,7 +61,8 @@ BOUNDARIES: Final = words(
 )
 # "convert X to Y" is not "convert Y to X"; the value says whether the right side is where things go.
 DIRECTIONS: Final = {"to": True, "into": True, "onto": True, "towards": True, "than": True, "over": True,
-                     "against": True, "of": True, "from": False}  # fmt: skip
+                     "against": True, "of": True, "from": False, "in": True, "on": True, "for": True,
+                     "with": True, "as": True, "at": True, "about": True}  # fmt: skip
 # Words about words: what they are said of is meant as it is spelt, so nothing is folded into anything.
 MENTIONS: Final = words(
     """mean means meaning meanings meant define definition definitions synonym synonyms antonym antonyms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.gateway.cache.verify.content import reworded
-from penstock.gateway.cache.verify.lexicon import BOUNDARIES, SYMMETRIC
+from penstock.gateway.cache.verify.lexicon import BOUNDARIES, DIRECTIONS, SYMMETRIC
 from penstock.gateway.cache.verify.reading import Reading
 
 
@@ -23,6 +23,8 @@ def order(a: Reading, b: Reading, similarity: float) -> str | None:
         return "the order differs"
     start, turn, end = moved
     here, there = a.before[first[turn]], b.before[second[start + end - turn]]  # at the joint of both parts
+    if here & there & DIRECTIONS.keys():
+        return "the direction differs"  # both sides of the same preposition change places
     if here & SYMMETRIC and there & SYMMETRIC:
         return None
     parts = [a.content[place] for place in first[start:end]]

@@ -44,6 +44,11 @@ _LATER: Final = re.compile(
 )
 _QUOTED: Final = re.compile(r"[\"“”«»]([^\"“”«»]{1,200})[\"“”«»]|(?<!\w)'([^']{1,200})'(?!\w)")
 _CAPITALS: Final = re.compile(r"\b[A-Z]{2,6}\b")
+# The letter, and not the article: in capitals inside a sentence, or with nothing behind it to be one of.
+_LETTER_A: Final = re.compile(
+    r"(?<=[a-z,] )A\b(?! [A-Z][a-z])"
+    r"|\b[Aa]\b(?=\s*(?:$|[?.!,;:)]| (?:to|and|or|in|on|at|from|is|of|for|vs)\b))"
+)
 _CONTRACTIONS: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -89,6 +94,7 @@ class Reading:
     before: list[frozenset[str]] = field(default_factory=list)  # the empty words right before each of content
     directions: set[tuple[str, str]] = field(default_factory=set)  # from, to
     names: set[str] = field(default_factory=set)  # those of content that are names
+    written: frozenset[str] = frozenset()  # the same with their endings
 
 
 def fold(text: str) -> str:
@@ -113,6 +119,7 @@ def read(text: str) -> Reading:
         words=words,
         quotes=quotes,
         mention=bool(words & MENTIONS) or bool(quotes),
+        written=names,
     )
     for sentence in _SENTENCE.split(spaced):
         _take(reading, f" {sentence.strip()} ", names)
@@ -138,7 +145,7 @@ def _capitals(text: str) -> str:
         return text
     empty = EMPTY | SELF | YOU | NEGATIONS
     marked = _CAPITALS.sub(lambda match: f"{match[0]}_" if match[0].lower() in empty else match[0], text)
-    return re.sub(r"\bUS_", "USA", marked)
+    return re.sub(r"\bUS_", "USA", _LETTER_A.sub("A_", marked))
 
 
 def _take(reading: Reading, sentence: str, names: frozenset[str]) -> None:
