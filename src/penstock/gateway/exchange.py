@@ -128,6 +128,7 @@ class Exchange:
         "tap",
         "task",
         "tier",
+        "unmarked",
         "upstream_model",
         "watch",
     )
@@ -156,6 +157,7 @@ class Exchange:
         self.prepared: Prepared | None = None  # by the tokenizer, if the model has one here
         self.delivered = UsageCount()
         self.tap: Tap | None = None  # whoever keeps or shares what is written
+        self.unmarked = False  # its stream stopped without a mark of its end: perhaps it was cut
         self.task = asyncio.current_task()
         self.left = False  # the client has
         self.alarm: asyncio.TimerHandle | None = None  # for its deadline

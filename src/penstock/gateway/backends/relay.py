@@ -128,6 +128,7 @@ class RelayBackend:
                 usage.reasoning,
             )
         response.release()
+        exchange.unmarked = not data
         if not exchange.begun:
             await exchange.start_stream()
         await exchange.end_stream(out, tokens)
