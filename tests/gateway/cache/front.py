@@ -37,6 +37,7 @@ class Answer:
     body: bytes = b""
     left: asyncio.Event = field(default_factory=asyncio.Event)  # set it, and the client hangs up
     grew: asyncio.Event = field(default_factory=asyncio.Event)
+    reads: asyncio.Event | None = None  # until it is set, the client takes nothing but the first bytes
 
     @property
     def cache(self) -> str | None:
@@ -78,7 +79,7 @@ class Front:
 
     async def ask(
         self,
-        body: dict[str, Any],
+        body: dict[str, Any] | bytes,
         *,
         path: str = "/v1/chat/completions",
         caller: Caller = ACME,
@@ -87,7 +88,8 @@ class Front:
     ) -> Answer:
         """One request, answered to its end."""
         answer = Answer() if answer is None else answer
-        messages = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        messages = iter([{"type": "http.request", "body": data}])
 
         async def receive() -> dict[str, Any]:
             for message in messages:
@@ -102,6 +104,8 @@ class Front:
             elif not answer.left.is_set():
                 answer.body += message.get("body", b"")
                 answer.grew.set()
+                if answer.reads is not None:
+                    await answer.reads.wait()
 
         headers = [(b"content-type", b"application/json")]
         if control:

@@ -266,3 +266,19 @@ def test_a_response_is_kept_if_it_is_completed() -> None:
     assert ended_named("createResponse", of("completed")) is True
     assert ended_named("createResponse", of("incomplete")) is None
     assert ended_named("createResponse", of("failed")) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [
+        ({"delta": {"content": "late"}, "finish_reason": None}, False),
+        ({"delta": {"tool_calls": [{"index": 0}]}, "finish_reason": None}, False),
+        ({"delta": {}, "finish_reason": "length"}, False),
+        ({"delta": {"role": "assistant", "content": ""}, "finish_reason": "stop"}, True),
+    ],
+)
+def test_a_stream_that_goes_on_after_its_end_makes_no_answer(more: dict[str, Any], whole: bool) -> None:
+    said = {"delta": {"content": "a"}, "finish_reason": None}
+    ends = {"delta": {}, "finish_reason": "stop"}
+    events = b"".join(event({"choices": [{"index": 0, **each}]}) for each in (said, ends, more))
+    assert (assembled(CHAT, events + b"data: [DONE]\n\n") is not None) is whole

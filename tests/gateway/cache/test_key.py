@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pytest
 
-from penstock.gateway.cache.key import Asker, Question, question_of, scope_name
+from penstock.gateway.cache.key import Asker, Question, question_of, says_twice, scope_name
 
 ASKER = Asker("acme", "small")
 CHAT = "createChatCompletion"
@@ -213,3 +214,16 @@ def test_no_crafted_tenant_or_text_meets_another_tenants_entry() -> None:
 def test_scopes_of_tenants_and_models_do_not_meet() -> None:
     scopes = [(None, None), ("a", None), (None, "a"), ("a", "a"), ("", None), ("a", ""), ("=a", None)]
     assert len({scope_name(*scope) for scope in scopes}) == len(scopes)
+
+
+@pytest.mark.parametrize(
+    ("data", "twice"),
+    [
+        (b'{"a": 1, "b": [{"a": ":"}, {"a": "\\":\\\\"}]}', False),
+        (b'{"a": [{"b": 1, "b": 1}]}', True),
+        (b'{"a": 1, "\\u0061": 2}', True),
+        (b'{"a": {}, "b": {}, "a": {"c": "\\\\"}}', True),
+    ],
+)
+def test_a_field_that_is_said_twice_is_seen_at_any_depth(data: bytes, twice: bool) -> None:
+    assert says_twice(data, json.loads(data)) is twice

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from penstock.gateway.cache.opening import open_cache
 from penstock.gateway.cache.store import Shelf
 from tests.gateway.cache.conftest import RedisServer
 from tests.gateway.cache.front import Answer, Front, front, plan
+from tests.servers.openai import Fleet
 
 STREAM = {"stream": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
@@ -299,6 +302,54 @@ async def test_followers_of_a_leader_that_was_ended_ask_for_themselves() -> None
         answers = await asyncio.gather(*following)
         assert [answer.status for answer in answers] == [200] * 3
         assert door.asked == 4
+
+
+@pytest.mark.parametrize("leads", [{}, STREAM])
+@pytest.mark.parametrize("joins", ["before", "after"])
+async def test_nobody_waits_for_a_client_that_does_not_read(
+    leads: dict[str, Any], joins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.gateway.cache.flight.STALLED_S", 0.05)
+    monkeypatch.setattr("penstock.gateway.cache.flight.SLOW_S", 0.02 if joins == "after" else 60.0)
+    async with front(memory()) as door, asyncio.timeout(10):
+        first = Answer(reads=asyncio.Event())
+        leading = asyncio.create_task(door.ask(plan(50, **leads), answer=first))
+        await first.has(1)
+        if joins == "after":
+            await asyncio.sleep(0.03)
+        follows = STREAM if joins == "after" else {}  # what has begun would stay with it
+        answer = await door.ask(plan(50, **follows))
+        assert (answer.cache, answer.text(), door.asked) == ("miss", "w " * 50, 2)
+        assert first.reads is not None
+        first.reads.set()
+        assert (await leading).text() == "w " * 50
+
+
+async def test_a_stream_without_a_mark_at_its_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Fleet._stream
+
+    async def unmarked(*arguments: Any) -> AsyncIterator[bytes]:
+        async for data in whole(*arguments):
+            if b"[DONE]" not in data and b'"choices": []' not in data:
+                yield data
+
+    async with front(memory()) as door:
+        with monkeypatch.context() as patched:
+            patched.setattr(Fleet, "_stream", unmarked)
+            assert (await kept(door, plan(5, stream=True))).text() == "w " * 5
+        assert (await kept(door, plan(5, stream=True))).cache == "miss"
+        assert (await kept(door, plan(5, stream=True))).cache == "hit"
+
+
+async def test_a_body_with_a_field_twice_is_not_kept() -> None:
+    """Whoever answers may take the first of them, and the key would have the last."""
+    async with front(memory()) as door:
+        body = json.dumps(plan(5)).encode()
+        twice = body.replace(b'"role": "user"', b'"role": "system", "role": "user"')
+        assert twice != body
+        assert (await kept(door, twice)).cache == "bypass"
+        assert (await kept(door, body)).cache == "miss"
+        assert (await kept(door, body)).cache == "hit"
 
 
 async def test_invalidating_a_tenant_or_a_model_makes_misses_of_hits() -> None:

@@ -76,6 +76,8 @@ def _take(choices: dict[int, dict[str, Any]], part: dict[str, Any]) -> None:
             known["text"] = []
         known["logprobs"] = None
         known["finish_reason"] = None
+    if known["finish_reason"] is not None and _goes_on(part, known["finish_reason"]):
+        raise _OddError
     for name, value in part.items():
         if name == "delta":
             _merge_delta(known["message"] if "message" in known else _odd(), _object(value or {}))
@@ -87,6 +89,13 @@ def _take(choices: dict[int, dict[str, Any]], part: dict[str, Any]) -> None:
                 _extend(known["logprobs"], _object(value))
         elif name != "index" and value is not None:
             known[name] = value
+
+
+def _goes_on(part: dict[str, Any], reason: Any) -> bool:
+    """Whether a choice says more after its end, or ends once more in another way."""
+    delta = _object(part.get("delta") or {})
+    more = part.get("text") or any(value for name, value in delta.items() if name != "role")
+    return bool(more) or part.get("finish_reason") not in (None, reason)
 
 
 def _merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:

@@ -153,10 +153,11 @@ class ResponseCache:
         # Who answered must be who would have: a request that was passed on is somebody else's.
         question = lead.question
         same = exchange.tier == question.asker.tier and exchange.operation.asks == question.operation
-        if same and lead.recorder.size > LARGE and len(self._writing) < MAX_WRITES:
+        keep = same and not exchange.unmarked
+        if keep and lead.recorder.size > LARGE and len(self._writing) < MAX_WRITES:
             self._beside(self._read(lead, facts))
         else:
-            self._landed(lead, facts, facts.entry(lead) if same else None)
+            self._landed(lead, facts, facts.entry(lead) if keep else None)
 
     def lose(self, lead: Lead) -> None:
         """It was not answered to the end."""

@@ -18,6 +18,10 @@ from penstock.protocol.shapes import UsageCount
 
 MAX_FOLLOWERS: Final = 256  # of one answer; more are answered apart
 MAX_FLIGHTS: Final = 10_000
+# Seconds that a write to the client that leads may take before nobody follows any more, and before those who
+# have nothing yet ask for themselves: the answer comes no faster than that client reads it.
+SLOW_S: Final = 0.5
+STALLED_S: Final = 2.0
 
 
 class FlightLostError(Exception):
@@ -34,6 +38,7 @@ class Flight:
         self.entry: Entry | None = None  # what was kept of it, once it has landed
         self.usage = UsageCount()
         self.followers = 0
+        self.writing: float | None = None  # the loop's time at which the leader's write began that goes on
         self._parts: list[bytes] = []
         self._over = False
         self._lost = False
@@ -57,8 +62,13 @@ class Flight:
                 self._parts.clear()
             self._wake()
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """From the first to the last. Raises FlightLostError when there will be no more of them."""
+    def blocked(self, seconds: float) -> bool:
+        """Whether the client that leads has not taken what is written to it for so long."""
+        return self.writing is not None and asyncio.get_running_loop().time() - self.writing >= seconds
+
+    async def parts(self, follower: Exchange) -> AsyncIterator[bytes]:
+        """From the first to the last. Raises FlightLostError when there will be no more of them, or none for
+        long while the follower has had none."""
         sent = 0
         while True:
             while sent < len(self._parts):
@@ -66,14 +76,14 @@ class Flight:
                 yield self._parts[sent - 1]
             if self._over:
                 break
-            await self._change()
+            await self._change(leaves=not follower.started)
         if self._lost:
             raise FlightLostError
 
     async def landed(self) -> Entry | None:
         """What was kept of the whole; None: it is not for others. Raises FlightLostError."""
         while not self._over:
-            await self._change()
+            await self._change(leaves=True)
         if self._lost:
             raise FlightLostError
         return self.entry
@@ -84,18 +94,29 @@ class Flight:
         if not self.followers and self.leader.left:
             self.leader.abort(ClientGoneError())
 
-    async def _change(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
+    async def _change(self, *, leaves: bool) -> None:
+        """Wait for more; `leaves`: raise FlightLostError if the leader keeps it from coming."""
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
         self._waiting.add(waiting)
+        look = loop.call_later(STALLED_S, _wake, waiting) if leaves else None
         try:
             await waiting
         finally:
             self._waiting.discard(waiting)
+            if look is not None:
+                look.cancel()
+        if leaves and not self._over and self.blocked(STALLED_S):
+            raise FlightLostError
 
     def _wake(self) -> None:
         for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+            _wake(waiting)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Flights:
@@ -109,7 +130,7 @@ class Flights:
         found = self._by_key.get((key, True))
         if found is None and not stream:
             found = self._by_key.get((key, False))
-        if found is None or found.followers >= MAX_FOLLOWERS:
+        if found is None or found.followers >= MAX_FOLLOWERS or found.blocked(SLOW_S):
             return None
         found.followers += 1
         return found

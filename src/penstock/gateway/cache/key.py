@@ -7,6 +7,7 @@ or for another tenant's. What does not change an answer is left out; whatever is
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -63,6 +64,11 @@ _OWN_TOOLS: Final = frozenset({None, "function", "custom"})  # all others are ru
 _SCORED: Final = ("logprobs", "top_logprobs", "echo", "suffix", "return_tokens_as_token_ids")
 
 
+_STRING: Final = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL
+)  # in JSON a colon outside one names a field
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
     """The part of a key that no body can say: who asks, and who would answer."""
@@ -114,6 +120,18 @@ def question_of(
         partition,
         "" if apart is None else apart[1],
     )
+
+
+def says_twice(data: bytes, body: Any) -> bool:
+    """Whether an object in this JSON has two fields of one name. What was decoded has the last of them, and
+    whoever answers may take the first."""
+    return _STRING.sub(b"", data).count(b":") != _count_fields(body)
+
+
+def _count_fields(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count_fields, value.values()))
+    return sum(map(_count_fields, value)) if isinstance(value, list) else 0
 
 
 def deterministic(operation: str, body: Mapping[str, Any]) -> bool:

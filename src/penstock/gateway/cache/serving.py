@@ -23,7 +23,8 @@ from penstock.gateway.cache.cache import (
 )
 from penstock.gateway.cache.entry import Counted, Entry
 from penstock.gateway.cache.flight import Flight, FlightLostError
-from penstock.gateway.cache.key import Asker, Question, question_of
+from penstock.gateway.cache.key import Asker, Question, question_of, says_twice
+from penstock.gateway.cache.led import LedCall
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange, Header, decimal
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
@@ -88,14 +89,16 @@ async def _asked(cache: ResponseCache, exchange: Exchange, go: Go, outcome: Outc
 
 
 async def _led(cache: ResponseCache, exchange: Exchange, lead: Lead, go: Go) -> Outcome:
-    exchange.tap = lead.recorder
+    call, exchange.tap = exchange.call, lead.recorder
+    if lead.flight is not None:
+        exchange.call = LedCall(call, lead.flight)
     try:
         outcome = await _asked(cache, exchange, go, "miss")
     except BaseException:
         cache.lose(lead)
         raise
     finally:
-        exchange.tap = None
+        exchange.call, exchange.tap = call, None
     cache.finish(lead, exchange)
     return outcome
 
@@ -139,7 +142,7 @@ async def _streamed(exchange: Exchange, flight: Flight, admit: Callable[[], None
             exchange.upstream_model = flight.leader.upstream_model
             await exchange.start_stream()
 
-    async for data in flight.parts():
+    async for data in flight.parts(exchange):
         events = renewed.feed(data)
         if events:
             await begin()
@@ -185,8 +188,11 @@ def _question(
     exchange: Exchange, tenant: TenantConfig, deployment: Deployment, tier: str, max_tokens: int | None
 ) -> Question | None:
     inquiry, caller = exchange.inquiry, exchange.caller
+    data = inquiry.encode()
     try:
-        body: Any = msgspec.json.decode(inquiry.encode())
+        body: Any = msgspec.json.decode(data)
+        if says_twice(data, body):
+            return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     asker = Asker(
