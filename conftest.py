@@ -1,7 +1,7 @@
 """What holds for every test, wherever it is.
 
-With FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only
-tests marked `gpu` may still be skipped: the device is not something one can install.
+With FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only tests marked `gpu` or
+`data` may still be skipped: a device, or measured data that may not be copied, is not something one can install.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MAY_SKIP = ("gpu", "data")
 FORBIDDEN = os.environ.get("FORBID_SKIPS", "") not in ("", "0")
 
 
@@ -37,7 +38,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         FORBIDDEN
         and report.skipped
         and not hasattr(report, "wasxfail")
-        and not item.get_closest_marker("gpu")
+        and not any(item.get_closest_marker(name) for name in MAY_SKIP)
     ):
         _as_failure(report)
     return report

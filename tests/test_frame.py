@@ -97,6 +97,9 @@ def test_that_skips():
 @pytest.mark.gpu
 def test_that_needs_a_device():
     pytest.skip("no device")
+@pytest.mark.data
+def test_that_needs_data():
+    pytest.skip("no data")
 @pytest.mark.xfail
 def test_that_is_known_to_fail():
     assert False
@@ -105,7 +108,7 @@ def test_that_is_known_to_fail():
 
 def outcome(folder: Path, forbid: str) -> str:
     shutil.copy(ROOT / "conftest.py", folder)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu\n  data\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
         env={**os.environ, "FORBID_SKIPS": forbid},
@@ -117,11 +120,11 @@ def outcome(folder: Path, forbid: str) -> str:
     return done.stdout
 
 
-def test_a_skip_fails_where_skips_are_forbidden_unless_it_is_for_want_of_a_device(tmp_path: Path) -> None:
+def test_a_skip_fails_where_skips_are_forbidden_unless_it_is_for_want_of_a_device_or_data(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SKIPPING)
-    assert "2 skipped, 1 xfailed" in outcome(tmp_path, "")
+    assert "3 skipped, 1 xfailed" in outcome(tmp_path, "")
     forbidden = outcome(tmp_path, "1")
-    assert "1 failed, 1 skipped, 1 xfailed" in forbidden
+    assert "1 failed, 2 skipped, 1 xfailed" in forbidden
     assert "a library is missing" in forbidden
 
 

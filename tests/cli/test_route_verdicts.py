@@ -141,7 +141,7 @@ def test_the_report_shows_where_tiers_are_worst_with_bounds(route: Route, fill: 
         fill(1, region=f"other/{number}")
     with closing(Database(tmp_path / "home" / "state")) as database:
         RouteTable(database).add({("acme", "2026-01-31", "small"): RouteTally(requests=1, weighed=1)})
-        LearningTable(database).change(Change("small", "code", True, JANUARY_31, "It was bad."))
+        LearningTable(database).change(Change("small", "code", True, JANUARY_31, "It was bad."), "m")
     period = ("report", "--day", "2026-01-31", "--tenant", "acme")
     rows = json.loads(route(*period, "--json")[0])["regions"]
     assert [row["region"] for row in rows[:2]] == ["code", "maths"]

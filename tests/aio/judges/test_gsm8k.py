@@ -15,6 +15,7 @@ from penstock.aio.judges import judge
 LOW, EXPERT = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
 
 
+@pytest.mark.data
 def test_the_score_tells_whether_the_low_tier_was_right() -> None:
     folder = os.environ.get("PENSTOCK_DATA")
     if not folder:
