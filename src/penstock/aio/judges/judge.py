@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from penstock.aio.judges.choice import judge_choice, judge_yes_no
@@ -11,6 +12,7 @@ from penstock.aio.judges.document import judge_json
 from penstock.aio.judges.faults import fault_of
 from penstock.aio.judges.kinds import kind_of
 from penstock.aio.judges.number import judge_number
+from penstock.aio.judges.open import is_open
 from penstock.aio.judges.prose import judge_prose
 from penstock.aio.judges.value import judge_value
 from penstock.aio.judges.verdict import Embed, Pair, Verdict
@@ -44,7 +46,10 @@ def judge(
     faults = fault_of(low, cut=low_cut), fault_of(expert, cut=expert_cut)
     if faults == (None, None):
         kind = kind_of(question, low, expert)
-        return JUDGES[kind](Pair(question, low, expert), embed)
+        verdict = JUDGES[kind](Pair(question, low, expert), embed)
+        if verdict.outcome == "expert_better" and kind != "code" and is_open(question):
+            return replace(verdict, score=0.5, outcome="unclear")
+        return verdict
     if faults[0] == faults[1]:
         # Both refused, or both stopped at the same limit: the expert would have been no better.
         return Verdict(0.5, "unclear" if faults[0] == "cut" else "same", "faults", str(faults[0]))
