@@ -135,7 +135,9 @@ def test_what_the_monitor_has_decided_is_said(report: Run, january: None, tmp_pa
     assert "Predictor: light-1; light-2 is on trial (shadow) since 2026-01-31." in out
     assert "Of 40 answers 20 were good." in out
     found = json.loads(report("--since", "2026-01-01", "--json")[0])
-    assert found["promoted"] == [{"tier": "simple", "region": "maths/story", "since": 1_769_817_600}]
+    assert found["promoted"] == [
+        {"tier": "simple", "region": "maths/story", "tenant": None, "since": 1_769_817_600}
+    ]
     assert found["rollout"]["stage"] == "shadow"
 
 

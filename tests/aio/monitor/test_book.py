@@ -7,15 +7,19 @@ import random
 import pytest
 
 from penstock.aio.judges.verdict import Outcome
-from penstock.aio.monitor import QualityBook, RetrainRule
+from penstock.aio.monitor import Promotion, QualityBook, RetrainRule
 
 DAY = 86_400.0
 
 
-def feed(book: QualityBook, outcomes: str, *, region: str = "maths", at: float = 0.0) -> list[bool]:
+def feed(
+    book: QualityBook, outcomes: str, *, region: str = "maths", at: float = 0.0, tenant: str = "default"
+) -> list[bool]:
     """`+` is a good answer, `^` beats the expert's, `-` is beaten by it, `?` is unclear. What changed."""
     names: dict[str, Outcome] = {"+": "same", "-": "expert_better", "?": "unclear", "^": "low_better"}
-    changes = [book.add("small", region, names[mark], at + i) for i, mark in enumerate(outcomes)]
+    changes = [
+        book.add("small", region, names[mark], at + i, tenant=tenant) for i, mark in enumerate(outcomes)
+    ]
     return [change.promoted for change in changes if change]
 
 
@@ -64,7 +68,7 @@ def test_what_was_good_before_a_promotion_is_no_sign_of_recovery() -> None:
     assert feed(book, "+", at=1000) == []
     # Nor is it where another process has promoted, and this one reads the verdicts later.
     late = QualityBook()
-    late.restore([("small", "maths", 506.0)])
+    late.restore([Promotion("small", "maths", "default", 506.0)])
     assert feed(late, "+" * 490 + "-" * 16 + "+") == []
     assert late.is_promoted("small", "maths")
 
@@ -95,6 +99,59 @@ def test_a_book_built_again_from_the_same_verdicts_is_the_same() -> None:
     rest.restore(live.promoted())
     feed(rest, marks[350:], at=350)
     assert rest.promoted() == live.promoted()
+
+
+def test_a_tenants_questions_promote_for_that_tenant_alone() -> None:
+    book = QualityBook()
+    feed(book, "+" * 40, tenant="b")
+    assert feed(book, "-" * 16, tenant="a", at=100) == [True]
+    feed(book, "-" * 600, tenant="a", at=200)
+    assert book.is_promoted("small", "maths", "a")
+    assert not book.is_promoted("small", "maths", "b")
+    assert not book.is_promoted("small", "maths", "a newcomer")
+    assert feed(book, "+" * 24, tenant="a", at=900) == [False]
+    assert book.promoted() == []
+
+
+def test_what_several_tenants_meet_is_promoted_for_all_and_nobody_can_bring_it_back_alone() -> None:
+    book = QualityBook()
+    changes = [book.add("small", "maths", "expert_better", float(i), tenant="ab"[i % 2]) for i in range(16)]
+    assert [change for change in changes if change] == [changes[-1]]
+    assert changes[-1] is not None
+    assert changes[-1].tenant is None
+    assert changes[-1].reason == (
+        "0 of the latest 16 answers were good enough: quality is at most 0.58, under 0.85, "
+        "whichever of 2 tenants is left out."
+    )
+    assert book.is_promoted("small", "maths", "a newcomer")
+    feed(book, "-", tenant="b", at=50)
+    assert feed(book, "+" * 300, tenant="a", at=100) == []
+    assert book.is_promoted("small", "maths", "b")
+    assert feed(book, "+" * 100, tenant="b", at=400) == [False]
+    assert not book.is_promoted("small", "maths", "b")
+
+
+def test_others_few_bad_answers_do_not_carry_a_tenants_many() -> None:
+    book = QualityBook()
+    feed(book, "-" * 7, tenant="b")
+    assert feed(book, "-" * 16, tenant="a", at=100) == [True]
+    feed(book, "-" * 100, tenant="a", at=200)
+    assert not book.is_promoted("small", "maths", "b")
+
+
+def test_what_one_tenant_meets_corrects_nothing_for_others() -> None:
+    book = QualityBook()
+    for i in range(200):
+        book.add("small", "maths", "expert_better", float(i), predicted=0.9, tenant="a")
+    assert book.corrected("small", "maths", 0.9, "a") < 0.6
+    assert book.corrected("small", "maths", 0.9, "b") == 0.9
+    for i in range(20):
+        book.add("small", "maths", "same", 200.0 + i, predicted=0.9, tenant="b")
+    assert book.corrected("small", "maths", 0.9, "b") > 0.9
+    # What two others have met alike is worth something to a third.
+    for i in range(100):
+        book.add("small", "law", "expert_better", float(i), predicted=0.9, tenant="ab"[i % 2])
+    assert book.corrected("small", "law", 0.9, "c") < 0.7
 
 
 def test_a_reason_is_a_sentence_with_its_figures() -> None:

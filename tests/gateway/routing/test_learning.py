@@ -197,8 +197,11 @@ async def test_promotions_are_the_same_in_every_process_and_after_a_restart(
         VerdictTable(database).add(verdict(START + n, 1.0, good=False, region="maths"))
         VerdictTable(database).add(verdict(START + n, 1.0, good=True, region="law"))
     await learning.refresh()
-    assert learning.closed("low", "maths")
-    assert not learning.closed("low", "law")
+    assert learning.closed("acme", "low", "maths")
+    assert not learning.closed("acme", "low", "law")
+    assert not learning.closed("zoo", "low", "maths")
+    assert learning.blended("acme", "low", "maths", 0.5, 0.9) < 0.5
+    assert learning.blended("zoo", "low", "maths", 0.5, 0.9) == 0.5
     other = Learning(tmp_path, leads=False, load=lambda _: BASE)
     other.configure(RoutingConfig(predictor="test"), {"low": "model"})
     assert other.promoted() == learning.promoted()
@@ -213,12 +216,12 @@ def test_verdicts_on_another_model_say_nothing_about_the_one_that_took_its_place
     learning = Learning(tmp_path, leads=True, load=lambda _: BASE)
     config = RoutingConfig(predictor="test")
     learning.configure(config, {"low": "model"})
-    assert learning.closed("low", "general")  # and so it is kept
+    assert learning.closed("acme", "low", "general")  # and so it is kept
     VerdictTable(database).prune(START + 100)
     learning.configure(config, {"low": "a new model"})
-    assert not learning.closed("low", "general")
+    assert not learning.closed("acme", "low", "general")
     learning.configure(config, {"low": "model"})
-    assert learning.closed("low", "general")
+    assert learning.closed("acme", "low", "general")
 
 
 async def test_news_of_a_configuration_that_was_replaced_change_nothing(
@@ -249,7 +252,7 @@ async def test_news_of_a_configuration_that_was_replaced_change_nothing(
     go_on.set()
     await reading
     assert learning.raters.champion.version == "new"
-    assert not learning.closed("low", "general")
+    assert not learning.closed("acme", "low", "general")
     await learning.refresh()
     assert learning.raters.champion.version == "new"
 
@@ -259,7 +262,7 @@ async def test_threads_take_turns_with_the_store(learning: Learning) -> None:
     rows = [verdict(START + n, 1.0, good=True) for n in range(20)]
     learned = [asyncio.to_thread(learning.learn_at, START + n) for n in range(10)]
     await asyncio.gather(*(learning.add(row) for row in rows), *learned, learning.refresh())
-    assert learning.blended("low", "general", 0.5, 0.9) != 0.5
+    assert learning.blended("acme", "low", "general", 0.5, 0.9) != 0.5
 
 
 def test_a_file_with_another_predictor_is_read_when_the_configuration_is(tmp_path: Path) -> None:
@@ -288,8 +291,8 @@ async def test_history_in_a_region_corrects_what_is_predicted_there(
     for n in range(60):
         VerdictTable(database).add(verdict(START + n, 1.0, good=n % 10 != 0, region="law", predicted=0.6))
     await learning.refresh()
-    assert learning.blended("low", "law", 0.5, 0.9) > 0.6
-    assert learning.blended("low", "maths", 0.5, 0.9) == 0.5
+    assert learning.blended("acme", "low", "law", 0.5, 0.9) > 0.6
+    assert learning.blended("acme", "low", "maths", 0.5, 0.9) == 0.5
 
 
 def test_as_good_as_the_expert_is_what_is_not_lost_against_it() -> None:

@@ -196,7 +196,7 @@ def test_a_promotion_is_kept_once_however_many_processes_see_it(learning: Learni
     before = learning.version()
     assert learning.change(PROMOTED, "m")
     assert not learning.change(PROMOTED, "m")
-    assert learning.promoted() == [("small", "maths", 1000)]
+    assert learning.promoted() == [("small", "maths", None, 1000)]
     assert learning.version() == before + 1
     assert learning.change(
         dataclasses.replace(PROMOTED, promoted=False, at=2000.0, reason="It is good."), "m"
@@ -218,7 +218,10 @@ def test_a_book_that_is_built_again_after_a_restart_repeats_nothing(
     def built() -> list[bool]:
         book = QualityBook()
         book.restore(learning.promoted())
-        changes = [book.add(seen.tier, seen.region, seen.outcome, seen.at) for seen in table.after(0)]
+        changes = [
+            book.add(seen.tier, seen.region, seen.outcome, seen.at, tenant=seen.tenant)
+            for seen in table.after(0)
+        ]
         return [learning.change(change, "m") for change in changes if change]
 
     assert built() == [True, True]

@@ -4,7 +4,7 @@ Pure: times and draws are arguments, verdicts come from outside and decisions go
 in simulations. Must not know texts, answers, HTTP or the store.
 """
 
-from penstock.aio.monitor.book import Change, QualityBook
+from penstock.aio.monitor.book import Change, Promotion, QualityBook
 from penstock.aio.monitor.bounds import samples_needed, wilson
 from penstock.aio.monitor.retraining import RetrainRule
 from penstock.aio.monitor.rollout import Event, Rollout, RolloutRules, Trial, gain
@@ -13,6 +13,7 @@ from penstock.aio.monitor.sampler import Sample, Sampler
 __all__ = [
     "Change",
     "Event",
+    "Promotion",
     "QualityBook",
     "RetrainRule",
     "Rollout",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.aio.monitor import Event, Rollout
+from penstock.aio.monitor import Event, Promotion, Rollout
 from penstock.gateway.store import Database
 from penstock.gateway.store.learning import LearningTable
 
@@ -15,14 +15,15 @@ SHOWN: Final = 5  # events
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    promoted: tuple[tuple[str, str, float], ...] = ()  # tier, region, since
+    promoted: tuple[Promotion, ...] = ()
     rollout: Rollout | None = None
     events: tuple[Event, ...] = ()  # the latest first
 
     def sentences(self) -> list[str]:
         lines = [
-            f"Since {_day(at)} the tier {tier} is skipped for {region}: its answers were not good enough."
-            for tier, region, at in self.promoted
+            f"Since {_day(at)} the tier {tier} is skipped for {region}"
+            f"{f' of {tenant}' if tenant else ''}: its answers were not good enough."
+            for tier, region, tenant, at in self.promoted
         ]
         state = self.rollout
         if state is not None:
@@ -34,7 +35,10 @@ class Learnt:
     def as_json(self) -> dict[str, object]:
         state = self.rollout
         return {
-            "promoted": [{"tier": tier, "region": region, "since": at} for tier, region, at in self.promoted],
+            "promoted": [
+                {"tier": tier, "region": region, "tenant": tenant, "since": at}
+                for tier, region, tenant, at in self.promoted
+            ],
             "rollout": None
             if state is None
             else {

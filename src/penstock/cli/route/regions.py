@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.aio.monitor import QualityBook, wilson
+from penstock.aio.monitor import Promotion, QualityBook, wilson
 from penstock.cli.route.money import exact
 from penstock.cli.table import table
 from penstock.gateway.store.verdicts import VerdictTally
@@ -27,7 +27,7 @@ class RegionQuality:
     low: float  # of the probability that an answer is good, 95%
     high: float
     needed: int | None  # latest verdicts, if all go on like this, at which the tier is skipped; None: never
-    promoted: bool  # the tier is skipped
+    promoted: bool  # the tier is skipped, for one tenant at the least
     cost: int  # picodollars, of the checks
 
     @property
@@ -51,11 +51,11 @@ class RegionQuality:
 
 
 def qualities(
-    tallies: Iterable[VerdictTally], promoted: Iterable[tuple[str, str, float]], threshold: float
+    tallies: Iterable[VerdictTally], promoted: Iterable[Promotion], threshold: float
 ) -> list[RegionQuality]:
     """`threshold`: below it, surely, a tier is skipped."""
     book = QualityBook(threshold)
-    skipped = {(tier, region) for tier, region, _ in promoted}
+    skipped = {(tier, region) for tier, region, *_ in promoted}
     rows = []
     for tally in tallies:
         good = tally.same + tally.low_better

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.aio.monitor import Change, Event, QualityBook, RetrainRule, Rollout, RolloutRules
+from penstock.aio.monitor import Change, Event, Promotion, QualityBook, RetrainRule, Rollout, RolloutRules
 from penstock.aio.monitor.rollout import Arm
 from penstock.aio.predictor import Predictor
 from penstock.aio.retrain import pack_heads, retrain, unpack_heads
@@ -161,15 +161,15 @@ class Learning:
             return raters.challenger
         return raters.champion
 
-    def blended(self, tier: str, region: str, predicted: float, expert: float) -> float:
+    def blended(self, tenant: str, tier: str, region: str, predicted: float, expert: float) -> float:
         known = as_good(predicted, expert)
-        corrected = self._known.book.corrected(tier, region, known)
+        corrected = self._known.book.corrected(tier, region, known, tenant)
         return predicted if corrected == known else max(0.0, expert - (1.0 - corrected))
 
-    def closed(self, tier: str, region: str) -> bool:
-        return self._known.book.is_promoted(tier, region)
+    def closed(self, tenant: str, tier: str, region: str) -> bool:
+        return self._known.book.is_promoted(tier, region, tenant)
 
-    def promoted(self) -> list[tuple[str, str, float]]:
+    def promoted(self) -> list[Promotion]:
         return self._known.book.promoted()
 
     # ------------------------------------------------------------ verdicts
@@ -221,7 +221,12 @@ class Learning:
             if known.models.get(verdict.tier) != verdict.model:
                 continue
             change = known.book.add(
-                verdict.tier, verdict.region, verdict.outcome, verdict.at, verdict.predicted
+                verdict.tier,
+                verdict.region,
+                verdict.outcome,
+                verdict.at,
+                verdict.predicted,
+                tenant=verdict.tenant,
             )
             if change is not None:
                 changes.append(change)
@@ -233,7 +238,10 @@ class Learning:
         for change in changes:
             if store.table.change(change, known.models[change.tier]):
                 way = "go further up from" if change.promoted else "may go to"
-                logger.warning("Queries about %s %s %s: %s", change.region, way, change.tier, change.reason)
+                whose = f" of {change.tenant}" if change.tenant else ""
+                logger.warning(
+                    "Queries about %s%s %s %s: %s", change.region, whose, way, change.tier, change.reason
+                )
 
     # ------------------------------------------------------------ learning
 

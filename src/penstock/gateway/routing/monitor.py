@@ -106,13 +106,13 @@ class Monitor:
     def _skipped(self, route: Route, tier: Tier) -> Sequence[str]:
         """Tiers that are not asked such questions any more: some are, to see whether they have recovered."""
         steps = [] if self._router is None else self._router.steps
-        region = route.decision.region
+        tenant, region = route.decision.tenant, route.decision.region
         return [
             below.name
             for below in steps
             if below is not tier
             and below.name in self._sampler.tiers
-            and self._learning.closed(below.name, region)
+            and self._learning.closed(tenant, below.name, region)
         ]
 
     def _draws(self, route: Route, name: str, draw: float, tier: Tier) -> bool:

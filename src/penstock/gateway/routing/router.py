@@ -43,11 +43,11 @@ class Quality(Protocol):
     def predictor(self, request: str) -> Predictor:
         """The one that decides about this request."""
 
-    def blended(self, tier: str, region: str, predicted: float, expert: float) -> float:
+    def blended(self, tenant: str, tier: str, region: str, predicted: float, expert: float) -> float:
         """The prediction, corrected by how such answers of the tier compared with the expert's."""
 
-    def closed(self, tier: str, region: str) -> bool:
-        """Whether the tier is not asked such questions, since it answers them badly."""
+    def closed(self, tenant: str, tier: str, region: str) -> bool:
+        """Whether the tier is not asked such questions of a tenant's, since it answers them badly."""
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class Router:
         return Candidate(
             tier=tier.name,
             reference=tier.reference,
-            quality=self._blended(tier, rating, number),
+            quality=self._blended(exchange.caller.tenant, tier, rating, number),
             deviation=rating.deviation[number],
             price=tier.step.price,
             output_tokens=output,
@@ -190,11 +190,11 @@ class Router:
             barred=bool(barred),
         )
 
-    def _blended(self, tier: Tier, rating: Rating, number: int) -> float:
+    def _blended(self, tenant: str, tier: Tier, rating: Rating, number: int) -> float:
         predicted = rating.quality[number]
         if tier is self.steps[-1]:
             return predicted
-        return self._quality.blended(tier.name, rating.region, predicted, rating.quality[-1])
+        return self._quality.blended(tenant, tier.name, rating.region, predicted, rating.quality[-1])
 
     def rating_of(self, route: Route, predictor: Predictor) -> Rating:
         """What another predictor makes of the same request."""
@@ -231,7 +231,8 @@ class Router:
             cost * self._shift(tier, exchange)
             for tier, cost in zip(self.steps, shares([each.cost for each in candidates]), strict=True)
         ]
-        closed = [self._quality.closed(each.tier, decision.region) for each in candidates[:-1]] + [False]
+        tenant, region = decision.tenant, decision.region
+        closed = [self._quality.closed(tenant, each.tier, region) for each in candidates[:-1]] + [False]
         barred = [each.barred for each in candidates]
         open_ = [not (shut or bar) for shut, bar in zip(closed, barred, strict=True)]
         if not any(open_):  # what answers badly is better than nobody

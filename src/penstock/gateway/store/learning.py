@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.aio.monitor.book import Change
+from penstock.aio.monitor.book import Change, Promotion
 from penstock.aio.monitor.rollout import Event, Rollout
 from penstock.gateway.store.database import Database
 
@@ -39,16 +39,16 @@ class LearningTable:
             (number,) = connection.execute("SELECT number FROM changes WHERE what = 'routing'").fetchone()
         return int(number)
 
-    def promoted(self, models: Mapping[str, str] | None = None) -> list[tuple[str, str, float]]:
-        """Tier, region and time of what is skipped; where `models` says who answers for each tier, only what
+    def promoted(self, models: Mapping[str, str] | None = None) -> list[Promotion]:
+        """What is skipped; where `models` says who answers for each tier, only what
         is about that one."""
         with self._database.read() as connection:
             rows = connection.execute(
-                "SELECT tier, model, region, at FROM promoted ORDER BY tier, region, at"
+                "SELECT tier, model, region, tenant, at FROM promoted ORDER BY tier, region, tenant, at"
             ).fetchall()
         return [
-            (tier, region, at)
-            for tier, model, region, at in rows
+            Promotion(tier, region, tenant or None, at)
+            for tier, model, region, tenant, at in rows
             if models is None or models.get(tier) == model
         ]
 
@@ -60,7 +60,9 @@ class LearningTable:
         a book that is built again comes to the same changes at the same times.
         """
         what = "promoted" if change.promoted else "restored"
-        event = Event(change.at, what, f"{change.tier} {change.region}", change.reason)
+        subject = f"{change.tier} {change.region}" + (f" for {change.tenant}" if change.tenant else "")
+        event = Event(change.at, what, subject, change.reason)
+        key = change.tier, model, change.region, change.tenant or ""
         with self._database.write() as connection:
             if connection.execute(
                 "SELECT 1 FROM routing_events WHERE at = ? AND what = ? AND subject = ?",
@@ -69,13 +71,13 @@ class LearningTable:
                 return False
             if change.promoted:
                 done = connection.execute(
-                    "INSERT OR IGNORE INTO promoted (tier, model, region, at, reason) VALUES (?, ?, ?, ?, ?)",
-                    (change.tier, model, change.region, int(change.at), change.reason),
+                    "INSERT OR IGNORE INTO promoted (tier, model, region, tenant, at, reason) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    (*key, int(change.at), change.reason),
                 ).rowcount
             else:
                 done = connection.execute(
-                    "DELETE FROM promoted WHERE tier = ? AND model = ? AND region = ?",
-                    (change.tier, model, change.region),
+                    "DELETE FROM promoted WHERE tier = ? AND model = ? AND region = ? AND tenant = ?", key
                 ).rowcount
             if done:
                 _record(connection, [event])

@@ -165,4 +165,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         ), region, at, reason FROM promoted_tiers""",
         "DROP TABLE promoted_tiers",
     ),
+    # A promotion is one tenant's, or of all ('').
+    (
+        "ALTER TABLE promoted RENAME TO promoted_for_all",
+        """CREATE TABLE promoted (
+            tier TEXT NOT NULL,
+            model TEXT NOT NULL,
+            region TEXT NOT NULL,
+            tenant TEXT NOT NULL,
+            at INTEGER NOT NULL,
+            reason TEXT NOT NULL,
+            PRIMARY KEY (tier, model, region, tenant)
+        ) WITHOUT ROWID""",
+        "INSERT INTO promoted SELECT tier, model, region, '', at, reason FROM promoted_for_all",
+        "DROP TABLE promoted_for_all",
+    ),
 )

@@ -72,6 +72,7 @@ class Seen:
 
     id: int
     at: int
+    tenant: str
     tier: str
     model: str
     region: str
@@ -114,7 +115,7 @@ class VerdictTable:
         """Verdicts with higher numbers, in order: for a book that follows."""
         with self._database.read() as connection:
             rows = connection.execute(
-                "SELECT id, at, tier, model, region, outcome, predicted FROM verdicts WHERE id > ? "
+                "SELECT id, at, tenant, tier, model, region, outcome, predicted FROM verdicts WHERE id > ? "
                 "ORDER BY id LIMIT ?",
                 (id, most),
             ).fetchall()
