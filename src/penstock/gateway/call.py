@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -37,6 +37,17 @@ class Connection(Protocol):
         """Write a part of a stream at once, with less ado than a message. False: it must be a message."""
 
 
+def _headers(given: Collection[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The last of each name. Of ours all, as a list: whoever reads one that must be single refuses that, and
+    nobody in front can have meant another than the one that counts."""
+    headers = dict(given)
+    if len(headers) != len(given):
+        for name in headers:
+            if name.startswith(b"x-penstock-"):
+                headers[name] = b", ".join(value for each, value in given if each == name)
+    return headers
+
+
 class Call:
     """The request and its answer. `status` is 0 until the answer has begun."""
 
@@ -44,7 +55,7 @@ class Call:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = _headers(scope["headers"])
         given = self.headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0

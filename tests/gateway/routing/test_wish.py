@@ -62,6 +62,14 @@ def test_a_tenants_tier_is_not_the_clients_to_change() -> None:
         ("max_cost", "-1"),
         ("max_cost", "1" * 1000),
         ("max_cost", ""),
+        ("max_cost", "1_0"),
+        ("max_cost", "1e-3"),
+        ("max_cost", "+1"),
+        ("max_cost", "."),
+        ("max_cost", "\u0663"),
+        ("max_cost", "0.0001, 1000"),
+        ("quality", "0.5, 0.6"),
+        ("tier", "low, high"),
     ],
 )
 def test_a_wish_that_makes_no_sense_is_refused_by_the_headers_name(name: str, value: str) -> None:

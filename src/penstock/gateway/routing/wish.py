@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +18,7 @@ TIER_HEADER: Final = "x-penstock-tier"
 QUALITY_HEADER: Final = "x-penstock-quality"
 COST_HEADER: Final = "x-penstock-max-cost"
 _LONGEST: Final = 32  # characters of a number that anybody means
+_DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,10 @@ def _number(headers: Mapping[bytes, bytes], name: str, most: float) -> float | N
     if given is None:
         return None
     text = given.decode("latin-1").strip()
-    try:
-        value = float(text) if len(text) <= _LONGEST else math.nan
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= most:  # NaN is neither
-        raise InvalidRequestError(
-            f"{name} must be a number from 0 to {most:g}, got {shown(text)}.", param=name
-        )
-    return value
+    if len(text) <= _LONGEST and _DECIMAL.fullmatch(text) and (value := float(text)) <= most:
+        return value
+    raise InvalidRequestError(
+        f"{name} must be one plain decimal number from 0 to {most:g}, such as {most / 1000:g}, "
+        f"got {shown(text)}.",
+        param=name,
+    )
