@@ -175,7 +175,7 @@ def test_lengths_begin_with_a_guess_and_follow_what_comes() -> None:
         lengths.add("simple", "facts", 10)
     assert 950 < lengths.expected("expert", "maths") <= 1000
     assert lengths.expected("expert", "facts") < 20
-    assert 450 < lengths.expected("expert", "never seen") < 550
+    assert 95 < lengths.expected("expert", "never seen") < 105  # a mean of logarithms
 
 
 def test_what_is_usual_is_not_said_before_answers_of_the_kind_were_seen() -> None:
@@ -196,14 +196,18 @@ def test_hard_questions_do_not_make_a_tier_wordy_but_pairs_do() -> None:
     assert lengths.ratio("simple") == lengths.ratio("expert") == 1.0
     for _ in range(1000):
         lengths.pair("simple", 20, 60)
-    assert 0.35 < lengths.ratio("simple") < 0.42
+    assert 0.33 < lengths.ratio("simple") < 0.36
     assert lengths.expected("simple", "facts") < lengths.expected("expert", "facts")
 
 
 def test_lengths_are_remembered_from_the_books() -> None:
     day = {
         ("acme", DAY, "simple"): RouteTally(
-            requests=5000, output_tokens=100_000, paired_tokens=20_000, paired_expert_tokens=60_000
+            requests=5000,
+            output_tokens=100_000,
+            as_good=1000,
+            paired_tokens=20_000,
+            paired_expert_tokens=60_000,
         ),
         ("acme", DAY, "expert"): RouteTally(requests=5000, output_tokens=300_000),
     }

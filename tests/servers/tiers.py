@@ -40,6 +40,7 @@ class SimulatedTier(LocalServer):
         self.seconds = 0.0  # until it answers
         self.digits = False  # a character of the prompt is a token, as with a tokenizer that knows no words
         self.says: str | None = None  # in place of any answer
+        self.claims: int | None = None  # tokens of any answer, whatever it has
         self.counts: Counter[Kind] = Counter()
         self.bodies: list[dict[str, Any]] = []
 
@@ -70,6 +71,7 @@ class SimulatedTier(LocalServer):
 
     def _usage(self, body: dict[str, Any], text: str) -> dict[str, int]:
         prompt, completion = len(json.dumps(body["messages"])) // 4, max(1, len(text.split()))
+        completion = completion if self.claims is None else self.claims
         if self.digits:
             prompt = sum(len(message["content"]) for message in body["messages"])
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.aio.choose import Ladder, Threshold, choices, choose, reached, shares
 from penstock.aio.decision import COST_CAP, Candidate, Price
-from penstock.aio.lengths import OutputLengths
+from penstock.aio.lengths import USEFUL_TOKENS, OutputLengths
 from penstock.aio.predictor import Predictor, Rating
 from penstock.errors import ConfigError
 from penstock.protocol.estimate import USUAL_OUTPUT as USUAL_OUTPUT
@@ -127,8 +127,9 @@ def weighed(
 
 
 def capped(candidate: Candidate, prompt_tokens: int, max_cost: int | None) -> Candidate:
-    """The candidate, barred if the cap does not allow it."""
-    most = candidate.price.cost(prompt_tokens * PROMPT_DOUBT, 0, candidate.output_tokens)
+    """The candidate, barred if the cap does not pay a useful answer: a longer one would be cut."""
+    output = min(candidate.output_tokens, USEFUL_TOKENS)
+    most = candidate.price.cost(prompt_tokens * PROMPT_DOUBT, 0, output)
     if max_cost is None or most <= max_cost:
         return candidate
     return replace(candidate, able=False, barred=True, why_not=candidate.why_not or TOO_DEAR)

@@ -167,3 +167,23 @@ def test_the_books_say_what_was_saved(ladder: Ladder) -> None:
     poll(booked, seconds=10)
     total = json.loads(ladder.door.command("route", "report", "--json"))["total"]
     assert 0 < float(total["spent_usd"]) < float(total["always_expert_usd"])
+
+
+def test_one_absurd_count_of_a_server_stops_neither_the_ledger_nor_requests_with_a_cap(
+    ladder: Ladder,
+) -> None:
+    tiers = (ladder.low, ladder.middle, ladder.top)
+    for tier in tiers:
+        tier.claims = 10**19
+    try:
+        assert ladder.ask(story(9)).status == 200
+    finally:
+        for tier in tiers:
+            tier.claims = None
+    before = _requests(ladder, "frugal")
+    assert ladder.ask(story(9), tenant="frugal").status == 200
+    poll(lambda: _requests(ladder, "frugal") == before + 1, seconds=5)
+
+
+def _requests(ladder: Ladder, tenant: str) -> int:
+    return sum(row["requests"] for row in ladder.door.usage("--tenant", tenant))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from penstock.aio.lengths import OutputLengths
 from penstock.aio.predictor import CalibrationSample, Rating
 from penstock.aio.query import Query
 from penstock.config import GatewayConfig, TenantConfig
+from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts import Caller
 from penstock.gateway.call import Call
 from penstock.gateway.deployment import Deployment
@@ -35,22 +37,22 @@ SAMPLE = CalibrationSample(
 )
 
 
-def router(config: GatewayConfig, predictor: OneNumber) -> Router:
+def router(config: GatewayConfig, predictor: OneNumber, lengths: OutputLengths | None = None) -> Router:
     learning = Learning(None, leads=False, load=lambda _: predictor)
     learning.prepare(config)
     learning.configure(config.routing, {"low": "small", "top": "large"})
     deployments = {model.name: Deployment(model, config, None) for model in config.models}
-    return Router(config, deployments, learning, OutputLengths())
+    return Router(config, deployments, learning, lengths or OutputLengths())
 
 
-def exchange() -> Exchange:
+def exchange(*headers: tuple[bytes, bytes], **fields: Any) -> Exchange:
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
     async def send(_: Message) -> None: ...
 
-    call = Call({"type": "http", "method": "POST", "headers": []}, receive, send)
-    body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    call = Call({"type": "http", "method": "POST", "headers": headers}, receive, send)
+    body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
     [operation] = [each for each in OPERATIONS if each.name == "createChatCompletion"]
     return Exchange(call, operation, Inquiry(operation.asks, body), Caller("acme"), time.monotonic())
 
@@ -87,3 +89,31 @@ def test_a_tenant_that_is_held_to_a_tier_is_warned_of_a_target_which_that_one_ca
     assert warned(tier="top", quality_target=0.99) == []
     assert warned(tier="low") == []  # the target of all is not its own
     assert warned(quality_target=0.99) == []
+
+
+COST = b"x-penstock-max-cost"
+
+
+async def refusal(asked: Exchange, lengths: OutputLengths | None = None) -> str:
+    """Why it is not answered: nobody is behind the tiers, so that it never is."""
+    made = router(ladder(), BASE, lengths)
+    with pytest.raises((HTTPError, InvalidRequestError)) as refused:
+        await made.route(asked, TenantConfig(name="acme"), made_deployments(made))
+    return str(refused.value)
+
+
+async def test_long_answers_of_others_do_not_shut_out_whoever_has_a_cap() -> None:
+    lengths = OutputLengths()
+    for _ in range(3000):
+        for tier in ("low", "top"):
+            lengths.add(tier, "general", 10**8)
+    # The lower tier takes a dollar for a million tokens: 0.0003 pay 300 of an answer.
+    assert "low" not in await refusal(exchange((COST, b"0.0003")), lengths)
+    assert "low: it costs more" in await refusal(exchange((COST, b"0.0002")), lengths)
+    assert "low" not in await refusal(exchange((COST, b"0.0002"), max_tokens=150), lengths)
+
+
+async def test_a_cap_that_is_said_twice_is_refused_whichever_comes_last() -> None:
+    for caps in ((b"0.0001", b"1000"), (b"1000", b"0.0001")):
+        said = [(COST, cap) for cap in caps]
+        assert "x-penstock-max-cost must be one plain decimal" in await refusal(exchange(*said))

@@ -180,8 +180,10 @@ class Orchestrator:
             decision.latency_seconds = time.monotonic() - exchange.arrived
             if usage.prompt:
                 decision.prompt_tokens, decision.cached_tokens = usage.prompt, usage.cached
-            if outcome == "ok" and decision.answered:
-                self._lengths.add(decision.answered, decision.region, tokens)
+            # What one client has pinned says nothing of what others get who leave the choice to us.
+            if outcome == "ok" and decision.answered and not decision.pinned:
+                most = decision.most_output_tokens // exchange.inquiry.choices
+                self._lengths.add(decision.answered, decision.region, tokens, most or None)
             self._book(decision)
         self._monitor.submit(exchange, route, tenant, tokens)
 

@@ -14,7 +14,7 @@ import msgspec
 from penstock.aio import decision as record
 from penstock.aio.choose import Ladder, choose, shares
 from penstock.aio.decision import Candidate, Decision, PassedOver
-from penstock.aio.lengths import OutputLengths
+from penstock.aio.lengths import USEFUL_TOKENS, OutputLengths
 from penstock.aio.monitor import Sample
 from penstock.aio.predictor import Predictor, Rating
 from penstock.aio.query import Query, query_of
@@ -175,7 +175,8 @@ class Router:
             pays = tier.pays_for(tier.most_prompt(inquiry), wish.max_cost)
             if pays is not None:
                 caps[tier.name] = pays // inquiry.choices
-                if caps[tier.name] < expected:
+                # What is expected is a guess: it must not refuse what the cap pays a useful part of.
+                if caps[tier.name] < min(expected, USEFUL_TOKENS):
                     barred = barred or TOO_DEAR
         return Candidate(
             tier=tier.name,
