@@ -162,6 +162,7 @@ class TierConfig:
     languages: tuple[str, ...] = option((), NAMES, "Languages it is asked in, such as en, de; all otherwise.")
     max_tokens: int | None = option(None, COUNT, "Most tokens of one answer; a larger wish is cut.")
     prompt_budget: int | None = option(None, COUNT, "Longest prompt it is given; longer ones go further up.")
+    image_tokens: int = option(2048, COUNT, "Most tokens of an image, by which a cap on the cost reckons.")
     instruction: str | None = option(
         None, TEXT, "Put before the conversation, such as one that asks for thinking step by step."
     )

@@ -39,7 +39,7 @@ SCHEMAS: Final[dict[str, tuple[str, ...]]] = {
 }
 # The types of parts that are no text, which are also the names of the fields that hold them. What of a body
 # could be one of these, spelled with escapes perhaps, is looked at closely.
-_MEDIA: Final = frozenset(
+MEDIA: Final = frozenset(
     {"image_url", "input_image", "image", "video_url", "input_video", "video"}
     | {"input_audio", "audio_url", "audio", "input_file", "file", "document"}
 )
@@ -262,6 +262,6 @@ def _has_media(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
-    if (isinstance(kind, str) and kind in _MEDIA) or not _MEDIA.isdisjoint(value):
+    if (isinstance(kind, str) and kind in MEDIA) or not MEDIA.isdisjoint(value):
         return True
     return any(_has_media(item) for item in value.values() if isinstance(item, list | dict))

@@ -17,12 +17,10 @@ from penstock.gateway.accounts import Price
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.queue import ServiceClass
+from penstock.gateway.routing.bound import most_prompt_tokens
 from penstock.gateway.routing.ladder import steps_of
 
 ROUTED: Final = ("createChatCompletion", "createCompletion", "createResponse", "createMessage")
-# What a chat template adds beside what the request's own braces and quotes make up for: such as a message of
-# the system's where there is none.
-TEMPLATE_TOKENS: Final = 64
 _anything: Final = msgspec.json.Decoder()
 
 
@@ -89,8 +87,8 @@ class Tier:
         return wait > left if wait is not None else left < self.deployment.longest_wait
 
     def most_prompt(self, inquiry: Inquiry) -> int:
-        """Tokens that the prompt can have at most as this tier is asked it: a token has a byte, or more."""
-        return len(self.shaped(inquiry).prompt_bytes()) + TEMPLATE_TOKENS
+        """Tokens that the prompt can have at most as this tier is asked it."""
+        return most_prompt_tokens(self.shaped(inquiry), self.config.image_tokens)
 
     def shaped(self, inquiry: Inquiry) -> Inquiry:
         """The request as this tier is asked it; the one that came stays as it is."""
