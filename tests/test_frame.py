@@ -120,7 +120,9 @@ def outcome(folder: Path, forbid: str) -> str:
     return done.stdout
 
 
-def test_a_skip_fails_where_skips_are_forbidden_unless_it_is_for_want_of_a_device_or_data(tmp_path: Path) -> None:
+def test_a_skip_fails_where_skips_are_forbidden_unless_a_device_or_data_is_wanting(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "test_it.py").write_text(SKIPPING)
     assert "3 skipped, 1 xfailed" in outcome(tmp_path, "")
     forbidden = outcome(tmp_path, "1")
