@@ -68,7 +68,6 @@ def _number(headers: Mapping[bytes, bytes], name: str, most: float) -> float | N
     if len(text) <= _LONGEST and _DECIMAL.fullmatch(text) and (value := float(text)) <= most:
         return value
     raise InvalidRequestError(
-        f"{name} must be one plain decimal number from 0 to {most:g}, such as {most / 1000:g}, "
-        f"got {shown(text)}.",
+        f"{name} must be one plain decimal number from 0 to {most:.0f}, such as 0.5, got {shown(text)}.",
         param=name,
     )
