@@ -1,7 +1,7 @@
 """What holds for every test, wherever it is.
 
 With FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnoticed. Only tests marked `gpu` or
-`data` may still be skipped: a device, or measured data that may not be copied, is not something one can install.
+`data` may still be skipped: a device, or measured data that may not be copied, cannot be installed.
 """
 
 from __future__ import annotations
