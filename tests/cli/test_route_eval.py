@@ -13,6 +13,7 @@ from penstock.aio import packed
 from penstock.cli.app import run
 
 Run = Callable[..., tuple[str, str]]
+QUICK = ("--folds", "3", "--repeats", "1")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_every_router_stands_beside_the_baselines_in_the_tables(
     judged: Run, outcomes: Path, tmp_path: Path
 ) -> None:
     plot = tmp_path / "reliability.svg"
-    output, errors = judged("--data", str(outcomes), "--folds", "3", "--plot", str(plot))
+    output, errors = judged("--data", str(outcomes), *QUICK, "--plot", str(plot))
     for said in ("light", "length", "base_rate", "oracle", "random", "APGR", "CPT80", "Decision time", "ECE"):
         assert said in output
     assert "Subjects seen" in output
@@ -53,7 +54,7 @@ def test_every_router_stands_beside_the_baselines_in_the_tables(
 
 
 def test_one_json_object_has_the_figures_at_its_top(judged: Run, outcomes: Path) -> None:
-    output, _ = judged("--data", str(outcomes), "--folds", "3", "--json", "--price", "large-9b=30")
+    output, _ = judged("--data", str(outcomes), *QUICK, "--json", "--price", "large-9b=30")
     found = json.loads(output)
     assert found["file"] == "outcomes"
     assert found["recipe"] == "light"
