@@ -138,7 +138,7 @@ async def test_one_that_ends_is_out_at_once(llamacpp: PeerServer, backend: Relay
     """The last test of this file: it takes the server away."""
     await until(lambda: backend.health.state(time.monotonic()) == "healthy")
     llamacpp.process.terminate()
-    llamacpp.process.wait(30)
+    await asyncio.to_thread(llamacpp.process.wait, 30)  # while connections hear of its end
     with pytest.raises(BackendError):
         await ask(backend, SAY)
     assert backend.health.state(time.monotonic()) == "dead"
