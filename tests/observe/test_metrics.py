@@ -37,7 +37,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
                 name: value for name, value in sample.labels.items() if name not in ("model_name", "engine")
             }
             found[sample.name, tuple(sorted(labels.items()))] = sample.value
-            if not sample.name.startswith("penstock_http"):
+            if not sample.name.startswith(("penstock_http", "penstock_route")):  # these are of no model
                 assert sample.labels["model_name"] == "m"
     return found
 
