@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,11 +245,11 @@ def test_in_code_and_addresses_every_letter_counts(a: str, b: str) -> None:
     assert accept(a, f" {a}\n", 1.0).accept
 
 
-def test_long_texts_are_refused_at_once_unless_they_are_the_same() -> None:
+def test_long_texts_are_refused_unread_unless_they_are_the_same() -> None:
     text = "How do I fix this log? " + "error in line 5, " * 12_000
-    began = time.perf_counter()
-    assert not accept(text, f"{text}!", 1.0).accept
-    assert time.perf_counter() - began < 1.0  # reading it word by word would take many
+    decision = accept(text, f"{text}!", 1.0)
+    assert not decision.accept
+    assert "long" in decision.reasons[0], decision.reasons  # and nothing else was looked at
     assert accept(text, str(text), 0.0).accept
     assert not accept("a" * (MAX_CHARACTERS + 1), "A" * (MAX_CHARACTERS + 1), 1.0).accept
 

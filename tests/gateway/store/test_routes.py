@@ -80,7 +80,7 @@ def test_what_cannot_be_written_is_kept_and_written_later(
     (tmp_path / "penstock.db").rename(tmp_path / "aside")
     assert not ledger.flush()
     assert not ledger.flush()
-    assert caplog.text.count("The router's books are kept in memory") == 1
+    assert caplog.text.count("The router's books: kept in memory") == 1
     ledger.add({("a", "d", "1"): RouteTally(requests=1)})
     (tmp_path / "aside").rename(tmp_path / "penstock.db")
     assert ledger.flush()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.gateway.store import StoreError, Tally, UsageTable
-from penstock.gateway.store.aside import write_apart
+from penstock.gateway.store.flushing import Flusher
 from penstock.gateway.store.usage import Account
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
@@ -27,10 +28,9 @@ class Ledger:
     def __init__(self, table: UsageTable | None = None) -> None:
         self._table = table
         self._lock = threading.Lock()  # guards `_pending`
-        self._flushing = threading.Lock()  # one flush at a time: the table has one connection
+        self._flusher = Flusher("Usage")
         self._pending: dict[Account, Tally] = {}
         self._written = 0.0  # seconds, monotonic: when `due` last said yes
-        self._failing = False
         self._version = -1
 
     def tally(self, tenant: str, model: str, day: str) -> Tally:
@@ -66,7 +66,7 @@ class Ledger:
 
     def spent(self, tenant: str, month: str) -> int:
         """Picodollars of a tenant's month: what is written and what is about to be."""
-        with self._flushing, self._lock:
+        with self._flusher.lock, self._lock:
             pending = sum(
                 tally.cost
                 for (whose, _, day), tally in self._pending.items()
@@ -87,21 +87,21 @@ class Ledger:
 
     def written_elsewhere(self) -> bool:
         """Whether another process has written since this was last asked. Does not wait for a flush."""
-        if self._table is None or not self._flushing.acquire(blocking=False):
+        if self._table is None or not self._flusher.lock.acquire(blocking=False):
             return False
         try:
             version = self._table.version()
         except StoreError:
             return False  # flushes fail as well then, and say so
         finally:
-            self._flushing.release()
+            self._flusher.lock.release()
         changed = version != self._version
         self._version = version
         return changed
 
     def due(self, now: float) -> bool:
         """Whether it is time to flush."""
-        wait = RETRY_SECONDS if self._failing else FLUSH_SECONDS
+        wait = RETRY_SECONDS if self._flusher.failing else FLUSH_SECONDS
         if self._table is None or not self._pending or now - self._written < wait:
             return False
         self._written = now
@@ -112,32 +112,14 @@ class Ledger:
         table = table or self._table
         if table is None:
             return True
-        with self._flushing:
-            with self._lock:
-                batch, self._pending = self._pending, {}
-            if not batch:
-                return True
-            try:
-                table.add(batch)
-            except StoreError as error:
-                self._keep(batch)
-                if not self._failing:
-                    logger.error("Usage is kept in memory until it can be written. %s", error)
-                self._failing = True
-                return False
-            except Exception:  # not the disk's fault: it would be the same the next time
-                kept = write_apart(table.add, batch)
-                self._keep(kept)
-                return not kept
-            except BaseException:
-                self._keep(batch)
-                raise
-            if self._failing:
-                logger.info("Usage is written again; nothing was lost.")
-            self._failing = False
-            return True
+        return self._flusher.flush(table.add, self._take, self._keep)
 
-    def _keep(self, batch: dict[Account, Tally]) -> None:
+    def _take(self) -> dict[Account, Tally]:
+        with self._lock:
+            batch, self._pending = self._pending, {}
+        return batch
+
+    def _keep(self, batch: Mapping[Account, Tally]) -> None:
         with self._lock:
             for account, tally in batch.items():
                 self.tally(*account).add(tally)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.aio.books import FIELDS, MONEY, Account, RouteTally, Tallies, merge
-from penstock.gateway.store.aside import write_apart
-from penstock.gateway.store.database import Database, StoreError
+from penstock.gateway.store.database import Database
+from penstock.gateway.store.flushing import Flusher
 from penstock.gateway.store.usage import DOLLAR
 
 logger = logging.getLogger("penstock.gateway")
@@ -104,9 +104,8 @@ class RouteLedger:
     def __init__(self, table: RouteTable | None = None) -> None:
         self._table = table
         self._lock = threading.Lock()  # guards `_pending`
-        self._flushing = threading.Lock()  # one flush at a time: the table has one connection
+        self._flusher = Flusher("The router's books")
         self._pending: Tallies = {}
-        self._failing = False
 
     def add(self, tallies: Mapping[Account, RouteTally]) -> None:
         """What one request has come to, or one check of it."""
@@ -121,30 +120,12 @@ class RouteLedger:
         table = table or self._table
         if table is None:
             return True
-        with self._flushing:
-            with self._lock:
-                batch, self._pending = self._pending, {}
-            if not batch:
-                return True
-            try:
-                table.add(batch)
-            except StoreError as error:
-                self._keep(batch)
-                if not self._failing:
-                    logger.error("The router's books are kept in memory until they can be written. %s", error)
-                self._failing = True
-                return False
-            except Exception:  # not the disk's fault: it would be the same the next time
-                kept = write_apart(table.add, batch)
-                self._keep(kept)
-                return not kept
-            except BaseException:
-                self._keep(batch)
-                raise
-            if self._failing:
-                logger.info("The router's books are written again; nothing was lost.")
-            self._failing = False
-            return True
+        return self._flusher.flush(table.add, self._take, self._keep)
+
+    def _take(self) -> Tallies:
+        with self._lock:
+            batch, self._pending = self._pending, {}
+        return batch
 
     def _keep(self, batch: Mapping[Account, RouteTally]) -> None:
         with self._lock:
