@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -236,14 +237,18 @@ async def test_a_check_is_asked_for_one_bounded_answer_that_is_kept_nowhere(tmp_
     assert place.booked()["acme", "small"].paired_tokens == 8
 
 
-async def test_no_check_begins_that_could_cost_more_than_is_left(tmp_path: Path) -> None:
-    """An answer of 256 tokens is expected, for a quarter of a dollar, but it may be four times as long."""
+async def test_no_check_begins_that_could_cost_more_than_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of 256 tokens is expected, for a quarter of a dollar, but it may be four times as long. At the
+    end of a day all of its money may be spent."""
+    clock = SimpleNamespace(**{**vars(time), "time": lambda: 86_399.0})
+    monkeypatch.setattr(monitoring, "time", clock)
     place = Place(tmp_path, budget=0.9)
     async with place.running():
-        for _ in range(3):
-            await place.serve()
+        await place.serve()
         assert not place.orchestrator._monitor._sampler.waiting
-        assert place.orchestrator._monitor._sampler.over_budget == 3
+        assert place.orchestrator._monitor._sampler.over_budget == 1
 
 
 async def test_what_a_check_in_vain_has_cost_is_known_after_a_restart(tmp_path: Path) -> None:
