@@ -33,8 +33,8 @@ _SIZES_NOTE = (
     "short: with less context than that."
 )
 _UNLESS_TOLD = {
-    "cpu": "float32 is what the CPU computes in unless told otherwise, as by --dtype bfloat16.",
-    "cuda": "A GPU computes in what the files hold unless told otherwise, as by --dtype bfloat16.",
+    "cpu": "float32 is what the CPU computes in unless told otherwise, as by --precision bfloat16.",
+    "cuda": "A GPU computes in what the files hold unless told otherwise, as by --precision bfloat16.",
 }
 _LEAST_COLUMNS = 60  # narrower terminals break the lines themselves
 _MOST_COLUMNS = 100  # longer lines are harder to read, however wide the terminal is

@@ -13,7 +13,7 @@ import typer
 
 from penstock.bench import workloads
 from penstock.bench.workloads import Workload
-from penstock.cli.bench_common import (
+from penstock.cli.bench.common import (
     Json,
     Repeat,
     Salt,

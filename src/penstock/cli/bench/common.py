@@ -1,0 +1,176 @@
+"""What the measurements share: options, and where their results go."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from penstock.bench import workloads
+from penstock.bench.workloads import Workload
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.bench.ceilings import Ceilings
+    from penstock.bench.statistics import Run
+
+Repeat = Annotated[
+    int, typer.Option("--repeat", "-r", metavar="N", min=1, help="Runs of each; the median is shown.")
+]
+Salt = Annotated[
+    str | None,
+    typer.Option(
+        "--salt", metavar="TEXT", help="The same salt gives the same prompts.", show_default="random"
+    ),
+]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; '-' is stdout.")
+]
+ShowCeilings = Annotated[
+    bool, typer.Option("--ceilings/--no-ceilings", help="Measure what the hardware could do at best.")
+]
+NAMES = "; ".join(f"{name}: {text}" for name, text in workloads.DESCRIPTIONS.items())
+PANEL = "Workload"
+
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="NAME",
+        help=f"May be repeated. {NAMES}.",
+        show_default="W2",
+        rich_help_panel=PANEL,
+    ),
+]
+Requests = Annotated[
+    int | None, typer.Option("--requests", metavar="N", help="Number of requests.", rich_help_panel=PANEL)
+]
+InputLen = Annotated[
+    str | None,
+    typer.Option("--input-len", metavar="N|A-B", help="Prompt tokens, or a range.", rich_help_panel=PANEL),
+]
+OutputLen = Annotated[
+    str | None,
+    typer.Option("--output-len", metavar="N|A-B", help="Output tokens, or a range.", rich_help_panel=PANEL),
+]
+PrefixLen = Annotated[
+    int | None,
+    typer.Option(
+        "--prefix-len",
+        metavar="N",
+        min=0,
+        help="Tokens that all prompts share, beside their own.",
+        rich_help_panel=PANEL,
+    ),
+]
+Clients = Annotated[
+    int | None,
+    typer.Option(
+        "--clients",
+        metavar="N",
+        help="Requests in flight at most: each client waits for its answer.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+def chosen_workloads(
+    names: list[str] | None,
+    requests: int | None,
+    input_len: str | None,
+    output_len: str | None,
+    prefix_len: int | None,
+    clients: int | None,
+) -> list[Workload]:
+    wanted: list[str | None] = [*names] if names else [None]
+    return [
+        workloads.choose(
+            name,
+            requests=requests,
+            input_len=input_len,
+            output_len=output_len,
+            prefix_len=prefix_len,
+            clients=clients,
+        )
+        for name in wanted
+    ]
+
+
+@contextmanager
+def progress(title: str, tokens: int) -> Iterator[Callable[[int], None]]:
+    """A bar of output tokens on stderr, where there is a terminal to see it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tokens"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal, refresh_per_second=4) as bar:
+        task = bar.add_task(title, total=tokens)
+        yield lambda count: bar.advance(task, count)
+
+
+def show(
+    kind: str, subject: dict[str, Any], runs: list[Run], limits: Ceilings | None, json_path: str | None
+) -> None:
+    from rich.console import Console
+
+    from penstock.bench.report import report, tables
+
+    command = ["penstock", *without_keys(sys.argv[1:])]
+    content = report(kind=kind, command=command, subject=subject, runs=runs, ceilings=limits)
+    # With JSON on stdout, people read stderr.
+    console = Console(stderr=json_path == "-", highlight=False)
+    for table in tables(content, runs):
+        console.print(table)
+    write(content, json_path)
+
+
+def write(content: dict[str, Any], json_path: str | None) -> None:
+    text = json.dumps(content, indent=2)
+    if json_path == "-":
+        print(text)
+    elif json_path:
+        Path(json_path).write_text(text + "\n", encoding="utf-8")
+
+
+def check_url(url: str) -> str:
+    """The host that a URL names."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}.")
+    return parts.hostname
+
+
+def check_writable(json_path: str | None) -> None:
+    """Before an hour of measuring, not after."""
+    if json_path in (None, "-"):
+        return
+    try:
+        with open(json_path, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--json names {json_path}, which cannot be written: {error.strerror}.") from None
+
+
+def without_keys(arguments: list[str]) -> list[str]:
+    """The command as it may be published."""
+    shown = list(arguments)
+    for number, argument in enumerate(shown):
+        if argument == "--api-key" and number + 1 < len(shown):
+            shown[number + 1] = "..."
+        elif argument.startswith("--api-key="):
+            shown[number] = "--api-key=..."
+    return shown
