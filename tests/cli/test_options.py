@@ -48,7 +48,7 @@ def test_vllm_spellings_are_accepted(served: list[Settings]) -> None:
             port=9000,
             api_keys=("k1", "k2"),
             block_size=32,
-            dtype="float32",
+            precision="float32",
             device="cpu",
         )
     ]
@@ -58,7 +58,7 @@ def test_our_spellings_are_accepted(served: list[Settings]) -> None:
     command = (
         "serve --max-running 4 --max-step-tokens 128 --max-waiting 7 --arrival-window 20ms --threads 1 "
         "--kv-cache-memory 1GiB --drain-seconds 5 --memory-fraction 0.8 --no-prefix-caching --allow-public "
-        "--log-level debug --ageing-seconds 3"
+        "--log-level debug --ageing-seconds 3 --precision bfloat16"
     )
     assert run(command.split()) == 0
     assert served == [
@@ -75,6 +75,7 @@ def test_our_spellings_are_accepted(served: list[Settings]) -> None:
             allow_public=True,
             log_level="debug",
             ageing_seconds=3.0,
+            precision="bfloat16",
         )
     ]
 

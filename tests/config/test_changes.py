@@ -61,6 +61,7 @@ def test_a_model_whose_balance_changed_keeps_its_backends() -> None:
 
 
 def test_flat_options_that_need_a_restart_are_named() -> None:
-    old, new = Settings(), Settings(port=1, workers=2, api_keys=("k",), drain_seconds=1.0, dtype="float32")
-    assert needs_restart(old, new) == ("port", "workers", "dtype")
+    old = Settings()
+    new = Settings(port=1, workers=2, api_keys=("k",), drain_seconds=1.0, precision="float32")
+    assert needs_restart(old, new) == ("port", "workers", "precision")
     assert needs_restart(old, old) == ()

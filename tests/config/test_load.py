@@ -52,6 +52,7 @@ def test_every_option_can_be_set_in_the_file_and_in_the_environment() -> None:
             "prefix_caching": "false",
             "allow_public": "true",
             "pooling": "mean",
+            "precision": "bfloat16",
             "reasoning_parser": "none",
         }.get(option.name, "7")
         from_environment = load_settings(environ={option.variable: other})

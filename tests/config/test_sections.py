@@ -223,7 +223,7 @@ def test_an_engines_own_options_win_over_the_flat_ones() -> None:
     settings = load_settings(environ={})
     first, second = settings.gateway.models[0].backends
     config = engine_settings(settings, first).engine_config("x.gguf")
-    assert (config.dtype, config.max_running) == ("bfloat16", 8)
+    assert (config.precision, config.max_running) == ("bfloat16", 8)
     assert engine_settings(settings, first).model == "x.gguf"
     assert engine_settings(settings, second).max_running == 4
     assert engine_settings(settings, second).model == "default"

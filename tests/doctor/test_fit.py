@@ -94,7 +94,8 @@ def test_the_engine_takes_what_was_foretold(default_model: Path) -> None:
     from penstock.engine.core import EngineCore
 
     cache = 32 << 20
-    info = EngineCore(EngineConfig(model=str(default_model), kv_cache_memory=cache, max_model_len=512)).info
+    options = {"precision": "float32", "kv_cache_memory": cache, "max_model_len": 512}
+    info = EngineCore(EngineConfig(model=str(default_model), **options)).info
     size = WELL_KNOWN[0].size
     foretold = fit(size, "float32", cpu(64 * GIB, kv_bytes=cache))
     vectors = (2 * 30 + 1) * 576 * 4  # norms, which the engine does not count among its matrices

@@ -128,7 +128,7 @@ def test_a_model_that_fits_only_in_half_precision_is_told_so(default_model: Path
     verdict = judge_fully(examine("default", files, tight, "auto", TAKEN), "Model", tight)[-1]
     assert verdict.status == "warning"
     assert "As bfloat16 it fits" in verdict.sentence
-    assert verdict.command == "penstock serve default --dtype bfloat16"
+    assert verdict.command == "penstock serve default --precision bfloat16"
 
 
 def test_a_header_that_cannot_be_read_is_said_and_not_raised(tiny: ModelFiles) -> None:

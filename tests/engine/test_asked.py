@@ -82,7 +82,7 @@ def test_prompt_logprobs_are_those_of_the_whole_prompt_in_one_pass(setting: str,
     # A first request leaves the shared beginning in the cache, which must not be used.
     requests = [request_of("first", shared)]
     requests += [request_of(str(i), p, prompt_logprobs=3, max_tokens=4) for i, p in enumerate(prompts)]
-    found = events_of(engine_of(model, **SETTINGS[setting]), *requests)
+    found = events_of(engine_of(model, precision="float32", **SETTINGS[setting]), *requests)
     for number, prompt in enumerate(prompts):
         events = found[str(number)]
         got = events[0].prompt_logprobs
@@ -163,7 +163,7 @@ def test_a_pooled_prompt_is_one_vector_however_it_was_computed(
     shared = prompt_of(50)
     prompts = [shared + prompt_of(length, seed=length) for length in (1, 30, 90)] + [[9], shared]
     requests = [replace(request_of(str(i), p, n=2), pooling=pooling) for i, p in enumerate(prompts)]
-    found = events_of(engine_of(model, **SETTINGS[setting]), *requests)
+    found = events_of(engine_of(model, precision="float32", **SETTINGS[setting]), *requests)
     for number, prompt in enumerate(prompts):
         [event] = found[str(number)]
         assert (event.token_ids, event.finish_reason) == ([], "stop")

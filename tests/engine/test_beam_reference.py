@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> EngineCore:
-    return EngineCore(config_of(folder, max_running=8, max_waiting=64))
+    return EngineCore(config_of(folder, precision="float32", max_running=8, max_waiting=64))
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def reference() -> Any:
 def test_greedy_answers_equal_those_of_transformers(reference: Any) -> None:
     """Each token is what transformers finds likeliest after all tokens before it; by induction the
     whole answer is transformers' greedy answer."""
-    with LLM() as llm:
+    with LLM(precision="float32") as llm:
         conversations = [[{"role": "user", "content": question}] for question in QUESTIONS]
         answers = llm.chat(conversations, SamplingParams(temperature=0.0, max_tokens=TOKENS))
     assert sum(len(answer.outputs[0].token_ids) for answer in answers) > 600
@@ -73,7 +73,7 @@ def test_loading_keeps_no_second_copy_of_the_weights() -> None:
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "path = resolve('default').path\n"
         "before = peak()\n"
-        "model, _ = load_decoder(path, torch.device('cpu'), 'auto')\n"
+        "model, _ = load_decoder(path, torch.device('cpu'), 'float32')\n"
         "print(peak() - before, model.weight_bytes + model.embedding.nbytes, path.stat().st_size)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, pooling: str = "auto") -> EngineCore:
-    core = open_core(EngineConfig(model=str(folder), device="cpu", pooling=pooling, kv_cache_memory=1 << 22))
+    options = {"device": "cpu", "precision": "float32", "kv_cache_memory": 1 << 22}
+    core = open_core(EngineConfig(model=str(folder), pooling=pooling, **options))
     assert isinstance(core, EngineCore)
     return core
 

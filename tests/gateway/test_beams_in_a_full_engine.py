@@ -21,7 +21,7 @@ from penstock.text.tokenizer import Tokenizer
 from tests.backends import InstantBackend, ask, gateway_of
 
 INFO = EngineInfo(
-    architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=49152,
+    architecture="llama", device="cpu", precision="float32", quantization="none", vocab_size=49152,
     max_model_len=512, max_running=8, max_step_tokens=512, block_size=16, num_blocks=512, weight_bytes=1,
     load_seconds=0.0,
 )  # fmt: skip

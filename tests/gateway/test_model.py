@@ -60,7 +60,7 @@ def tokenizer(default_model: Path) -> Tokenizer:
 @pytest.fixture
 def doors(tokenizer: Watched) -> Gateway:
     info = EngineInfo(
-        architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=49152,
+        architecture="llama", device="cpu", precision="float32", quantization="none", vocab_size=49152,
         max_model_len=8192, max_running=8, max_step_tokens=512, block_size=16, num_blocks=512,
         weight_bytes=1, load_seconds=0.0,
     )  # fmt: skip

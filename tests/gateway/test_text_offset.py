@@ -34,7 +34,7 @@ def gateway(tokenizer: Tokenizer, answer: list[int]) -> Gateway:
             )
 
     info = EngineInfo(
-        architecture="llama", device="cpu", dtype="float32", quantization="none",
+        architecture="llama", device="cpu", precision="float32", quantization="none",
         vocab_size=tokenizer.vocab_size, max_model_len=512, max_running=8, max_step_tokens=512, block_size=16,
         num_blocks=512, weight_bytes=1, load_seconds=0.0,
     )  # fmt: skip

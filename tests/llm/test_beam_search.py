@@ -43,7 +43,7 @@ WIDTH = 4
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
     # Small blocks: a round computes the partial block of every beam anew.
-    with LLM(max_model_len=256, kv_cache_memory=128 << 20, block_size=4) as model:
+    with LLM(precision="float32", max_model_len=256, kv_cache_memory=128 << 20, block_size=4) as model:
         yield model
 
 

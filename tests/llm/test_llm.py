@@ -151,6 +151,13 @@ def test_wrong_options_are_named() -> None:
         LLM(max_running="8")
 
 
+def test_vllm_names_of_options_are_understood() -> None:
+    with LLM(dtype="float32", max_num_seqs=2, max_model_len=64, kv_cache_memory=16 << 20) as llm:
+        assert (llm.engine.info.precision, llm.engine.info.max_running) == ("float32", 2)
+    with pytest.raises(TypeError, match="precision and dtype are the same option"):
+        LLM(dtype="float32", precision="float32")
+
+
 def test_closing_ends_open_streams_with_an_error() -> None:
     llm = LLM(max_model_len=64, kv_cache_memory=16 << 20)
     stream = llm.stream(PARIS, GREEDY)

@@ -12,8 +12,9 @@ from penstock.engine.request import EngineStats
 from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics
 
 INFO = EngineInfo(
-    architecture="llama", device="cpu", dtype="float32", quantization="none", vocab_size=10, max_model_len=64,
-    max_running=4, max_step_tokens=64, block_size=16, num_blocks=100, weight_bytes=1, load_seconds=0.1,
+    architecture="llama", device="cpu", precision="float32", quantization="none", vocab_size=10,
+    max_model_len=64, max_running=4, max_step_tokens=64, block_size=16, num_blocks=100, weight_bytes=1,
+    load_seconds=0.1,
 )  # fmt: skip
 STATS = EngineStats(
     running=2, waiting=1, blocks_total=100, blocks_free=60, blocks_cached=15, steps=9, prompt_tokens=50,

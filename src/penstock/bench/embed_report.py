@@ -39,7 +39,7 @@ def embed_tables(content: dict[str, Any], runs: Sequence[EmbedRun]) -> Iterator[
     from rich.table import Table
 
     subject, ceilings = content["subject"], content["ceilings"]
-    itemsize = _BYTES.get(subject.get("dtype", ""))
+    itemsize = _BYTES.get(subject.get("precision", ""))
     first = runs[0]
     title = f"{first.where}: {first.texts} texts, {first.tokens} tokens, median of {len(first.seconds)}"
     table = Table(

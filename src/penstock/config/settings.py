@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.config.catalogue import Option, option, options_of
 from penstock.config.sections import GatewayConfig
 from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT
-from penstock.engine.config import EngineConfig
+from penstock.engine.config import PRECISIONS, EngineConfig
 from penstock.errors import ConfigError
 from penstock.text.reasoning import CHOICES as REASONING_PARSERS
 from penstock.text.reasoning import check_parser
@@ -72,8 +72,11 @@ class Settings:
     log_level: str = option("info", TEXT, f"How much to log: {', '.join(LOG_LEVELS)}.", group="Server")
 
     device: str = engine_option("auto", TEXT, "Where to run: auto, cpu or cuda.")
-    dtype: str = engine_option(
-        "auto", TEXT, "Number format of the computation, for example float32 or bfloat16."
+    precision: str = engine_option(
+        "auto",
+        TEXT,
+        f"What the model computes in: {', '.join(PRECISIONS[1:])}; auto takes what suits the device.",
+        aliases=("dtype",),
     )
     max_model_len: int | None = engine_option(
         None, INTEGER, "Longest prompt plus answer, in tokens; the model's own context otherwise."

@@ -82,7 +82,7 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
     driver = ask_driver() if not probe.gpus else ()
     budget = _budget(machine, probe, configuration)
     models = {
-        name: examine(name, files, budget, settings.dtype, probe.models.get(str(files.path)))
+        name: examine(name, files, budget, settings.precision, probe.models.get(str(files.path)))
         for name, files in places.items()
     }
     text = None

@@ -165,7 +165,7 @@ def _conclusion(model: Examined, section: str, budget: Budget) -> Finding:
         smaller = fit(size, "bfloat16", budget)
         if smaller.verdict == "fits" or smaller.verdict != fitted.verdict:
             sentence += f" As bfloat16 it {_verdict(smaller, size, budget)}"
-            return Finding(section, "verdict", "warning", sentence, f"{serve} --dtype bfloat16")
+            return Finding(section, "verdict", "warning", sentence, f"{serve} --precision bfloat16")
     if fitted.verdict == "short":
         return Finding(section, "verdict", "warning", sentence, serve)
     return Finding(section, "verdict", "problem", sentence)

@@ -26,6 +26,7 @@ _COUNTS = {
 _DECIDED_LATER = ("max_model_len", "max_running", "max_step_tokens", "kv_cache_memory", "threads")
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
+PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16")
 POOLINGS = ("auto", "none", "last", "mean", "cls")
 
 
@@ -33,7 +34,7 @@ POOLINGS = ("auto", "none", "last", "mean", "cls")
 class EngineConfig:
     model: str  # a GGUF file or a folder of safetensors
     device: str = "auto"
-    dtype: str = "auto"
+    precision: str = "auto"  # of the computation; auto: decided from the device
     max_model_len: int | None = None  # tokens; None: the model's own context
     max_running: int | None = None  # choices computed in one step; a request has n of them
     max_waiting: int = 1024  # choices queued before new ones are refused
@@ -68,6 +69,8 @@ class EngineConfig:
             )
         if not 0 < self.ageing_seconds < math.inf:
             raise ConfigError(f"ageing_seconds must be above 0 and finite, got {self.ageing_seconds}.")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}.")
         if self.pooling not in POOLINGS:
             raise ConfigError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}.")
         if (
@@ -87,7 +90,7 @@ class EngineInfo:
 
     architecture: str
     device: str
-    dtype: str
+    precision: str  # what it computes in
     quantization: str  # of the weights as stored, e.g. "Q4_1" or "none"
     vocab_size: int
     max_model_len: int

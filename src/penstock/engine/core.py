@@ -30,7 +30,7 @@ class EngineCore:
         device = choose_device(config.device)
         set_threads(config.threads)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        model, quantization = load_decoder(config.model, device, config.dtype, generates=pooling is None)
+        model, quantization = load_decoder(config.model, device, config.precision, generates=pooling is None)
         size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
@@ -50,7 +50,7 @@ class EngineCore:
         self.info = EngineInfo(
             architecture=model.config.architecture,
             device=str(device),
-            dtype=str(model.dtype).removeprefix("torch."),
+            precision=str(model.dtype).removeprefix("torch."),
             quantization=quantization,
             vocab_size=model.config.vocab_size,
             max_model_len=size.max_model_len,

@@ -116,7 +116,7 @@ def _made(deployment: Deployment) -> str:
     if "generate" not in info.tasks:
         made = f"vectors of {info.embedding_size}" if info.embedding_size else "scores of pairs"
     many = f", {replicas} replicas" if replicas > 1 else ""
-    runs = f"{info.architecture}, {info.dtype} on {info.device}, context {info.max_model_len} tokens"
+    runs = f"{info.architecture}, {info.precision} on {info.device}, context {info.max_model_len} tokens"
     return f"{runs}, {made}{many}"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.config.settings import options as catalogue
 from penstock.engine.beam import BeamRequest, BeamSearchParams
 from penstock.engine.config import EngineConfig
 from penstock.engine.opening import Core, open_core
@@ -36,7 +37,7 @@ _OPTIONS = {option.name for option in fields(EngineConfig)} - {"model"}
 
 
 class LLM:
-    """A model, loaded and ready. Options are the fields of `EngineConfig`.
+    """A model, loaded and ready. Options are the fields of `EngineConfig`, or vLLM's names for them.
 
     `chat_template`, a file or the template itself, takes the place of the model's own. `reasoning_parser`
     says how the model marks what it thinks before it answers in a chat: "auto" asks the template, "none"
@@ -51,9 +52,7 @@ class LLM:
         reasoning_parser: str = "auto",
         **options: Any,
     ) -> None:
-        unknown = sorted(set(options) - _OPTIONS)
-        if unknown:
-            raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
+        options = _our_names(options)
         check_parser(reasoning_parser)
         template = None if chat_template is None else template_from(chat_template)
         files = resolve(model, progress=Stages() if sys.stderr.isatty() else None)
@@ -254,3 +253,15 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if prompts and isinstance(prompts[0], int):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
+
+
+def _our_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the names of `EngineConfig`'s fields; TypeError where one is unknown or given twice."""
+    ours = {alias: name for name in _OPTIONS for alias in catalogue()[name].aliases}
+    unknown = sorted(set(options) - _OPTIONS - set(ours))
+    if unknown:
+        raise TypeError(f"LLM has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}.")
+    for alias in sorted(set(options) & set(ours)):
+        if ours[alias] in options:
+            raise TypeError(f"{ours[alias]} and {alias} are the same option; keep one of them.")
+    return {ours.get(name, name): value for name, value in options.items()}

@@ -80,7 +80,7 @@ def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path)
     reference = save(tmp_path, "Bert")
     reference.half().save_pretrained(tmp_path)
     engine = core(tmp_path)
-    assert engine.info.dtype == "float32"
+    assert engine.info.precision == "float32"
     found = encode(engine, {"text": [5, 6, 7]})["text"]
     assert np.abs(found - hidden(reference.float(), [5, 6, 7]).mean(0).numpy()).max() <= TOLERANCE
 
@@ -91,5 +91,6 @@ def test_half_precision_files_are_computed_in_float32_on_the_cpu(tmp_path: Path)
 def test_a_gpu_gives_the_same_vectors(kind: str, tmp_path: Path) -> None:
     save(tmp_path, kind)
     texts = random_texts(12)
-    here, there = encode(core(tmp_path), texts), encode(core(tmp_path, device="cuda", dtype="float32"), texts)
+    here = encode(core(tmp_path), texts)
+    there = encode(core(tmp_path, device="cuda", precision="float32"), texts)
     assert max(np.abs(here[name] - there[name]).max() for name in texts) <= 1e-3

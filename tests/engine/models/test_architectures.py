@@ -122,7 +122,7 @@ def test_older_files_say_the_same_in_other_words(family: str, variant: str, tmp_
     reference = make(family, variant, tmp_path)
     edit_config(tmp_path, **OLDER[family, variant])
     prompts = prompts_of(chosen.lengths)
-    model, _ = load_decoder(tmp_path, CPU, "auto")
+    model, _ = load_decoder(tmp_path, CPU, "float32")
     found = all_logits(model, prompts, 64, chosen.positions)
     for same in (reference, read(tmp_path)):
         for got, expected in zip(found, reference_logits(same, prompts), strict=True):
@@ -159,9 +159,8 @@ def test_greedy_answers_of_the_engine_equal_those_of_transformers(family: str, t
     """Prefixes shared and cached, prompts chunked, requests of all lengths mixed. Each token is what
     transformers finds likeliest after all tokens before it."""
     reference = make(family, TYPICAL[family], tmp_path)
-    engine = EngineCore(
-        EngineConfig(model=str(tmp_path), kv_cache_memory=1 << 22, max_step_tokens=48, max_running=4)
-    )
+    limits = {"kv_cache_memory": 1 << 22, "max_step_tokens": 48, "max_running": 4}
+    engine = EngineCore(EngineConfig(model=str(tmp_path), precision="float32", **limits))
     prompts = mixed_prompts()
     answers = run(engine, prompts, SamplingParams(temperature=0.0, max_tokens=12))
     assert engine.stats().prefix_hits > 0

@@ -63,7 +63,7 @@ def test_logits_equal_those_of_the_model_in_the_file(name: str, tmp_path: Path) 
     family, variant, settings = FILES[name]
     reference = make(family, variant, **settings)
     file = write_gguf(tmp_path / "model.gguf", family, reference)
-    model, quantization = load_decoder(file, CPU, "auto")
+    model, quantization = load_decoder(file, CPU, "float32")
     assert quantization == "none"
     worst = difference(model, reference)
     print(f"DIFFERENCE | {name} | gguf | {worst:.1e}")
@@ -81,7 +81,7 @@ def test_experts_stored_one_by_one_are_those_of_the_stack(tmp_path: Path) -> Non
         for stacked in (True, False)
     ]
     prompts = prompts_of((50,))
-    logits = [all_logits(load_decoder(file, CPU, "auto")[0], prompts, 50)[0] for file in files]
+    logits = [all_logits(load_decoder(file, CPU, "float32")[0], prompts, 50)[0] for file in files]
     assert torch.equal(*logits)
 
 
@@ -89,7 +89,7 @@ def test_one_expert_of_a_quantized_stack_is_read_at_a_time(tmp_path: Path) -> No
     wide = {"hidden_size": 64, "moe_intermediate_size": 32, "intermediate_size": 64}
     reference = make("qwen3_moe", "normalized", **wide)
     file = write_gguf(tmp_path / "model.gguf", "qwen3_moe", reference, kind="Q8_0")
-    model, quantization = load_decoder(file, CPU, "auto")
+    model, quantization = load_decoder(file, CPU, "float32")
     assert quantization == "Q8_0"
     assert difference(model, read(tmp_path, gguf_file=file.name)) <= 1e-3
     assert model.weight_bytes > sum(p.nbytes for n, p in reference.named_parameters() if "experts" in n)
@@ -120,7 +120,7 @@ def test_yarn_is_read_from_the_metadata(
     scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
                "rope.scaling.original_context_length": 64}  # fmt: skip
     file = write_gguf(tmp_path / "model.gguf", "qwen2", reference, metadata={**scaling, **metadata})
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert difference(model, reference) <= 1e-4
 
 
@@ -139,7 +139,7 @@ def test_long_rope_is_read_from_its_tensors(attention_factor: float | None, tmp_
             "rope_factors_long.weight": np.array(rope["long_factor"]),
         },
     )
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert difference(model, reference, (65, 200), 512) <= 1e-4
     assert difference(model, reference, (1, 64), 64) <= 1e-4
 
@@ -149,7 +149,7 @@ def test_half_of_a_long_rope_is_refused(tmp_path: Path) -> None:
     factors = {"rope_factors_long.weight": np.ones(6)}
     file = write_gguf(tmp_path / "model.gguf", "phi3", reference, tensors=factors)
     with pytest.raises(ModelError, match=r"'rope_factors_short\.weight' is missing"):
-        load_decoder(file, CPU, "auto")
+        load_decoder(file, CPU, "float32")
 
 
 def test_gemma_3_scales_and_places_its_ropes_as_the_metadata_says(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_gemma_3_scales_and_places_its_ropes_as_the_metadata_says(tmp_path: Path
             "attention.sliding_window_pattern": [True, False, True],
         },
     )
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert [layer.window for layer in model.config.layers] == [WINDOW, None, WINDOW]
     assert difference(model, reference) <= 1e-4
 
@@ -177,7 +177,7 @@ def test_the_largest_gemmas_scale_attention_by_their_hidden_size(
     small = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
     variant = next(iter(FAMILIES[family].variants))
     reference = make(family, variant, **small, num_hidden_layers=layers, query_pre_attn_scalar=8, head_dim=4)
-    model, _ = load_decoder(write_gguf(tmp_path / "model.gguf", family, reference), CPU, "auto")
+    model, _ = load_decoder(write_gguf(tmp_path / "model.gguf", family, reference), CPU, "float32")
     assert difference(model, reference, (40,)) <= 1e-4
 
 
@@ -189,7 +189,7 @@ def test_all_that_is_wrong_with_a_file_is_named_as_the_file_names_it(tmp_path: P
         metadata={"block_count": None, "context_length": None, "attention.head_count": "four"},
     )
     with pytest.raises(ModelError) as error:
-        load_decoder(file, CPU, "auto")
+        load_decoder(file, CPU, "float32")
     for part in (
         "'qwen2.block_count' is missing",
         "'qwen2.context_length' is missing",
@@ -205,5 +205,5 @@ def test_a_stack_of_too_few_experts_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"'blk\.0-2\.ffn_gate_exps\.weight' \(3\) has \[4, 72, 48\] instead of \[5,"
     ) as error:
-        load_decoder(file, CPU, "auto")
+        load_decoder(file, CPU, "float32")
     assert str(error.value).count("ffn_gate_exps") == 1

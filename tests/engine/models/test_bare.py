@@ -32,7 +32,8 @@ def save_bare(family: str, path: Path, *, last: bool = True, **overrides: Any) -
 
 
 def opened(path: Path, pooling: str = "auto") -> EngineCore:
-    core = open_core(EngineConfig(model=str(path), device="cpu", pooling=pooling, kv_cache_memory=1 << 22))
+    options = {"device": "cpu", "precision": "float32", "kv_cache_memory": 1 << 22}
+    core = open_core(EngineConfig(model=str(path), pooling=pooling, **options))
     assert isinstance(core, EngineCore)
     return core
 

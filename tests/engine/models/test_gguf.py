@@ -104,7 +104,7 @@ def test_logits_equal_those_of_transformers_with_the_same_weights(kind: str, tmp
     file = tmp_path / "model.gguf"
     kept = write_gguf(file, reference, gguf.GGMLQuantizationType[kind])
     reference.load_state_dict(kept)
-    model, quantization = load_decoder(file, CPU, "auto")
+    model, quantization = load_decoder(file, CPU, "float32")
     assert quantization == ("none" if kind in ("F32", "F16", "BF16") else kind)
     prompts = prompts_of(5, 150)
     for got, wanted in zip(all_logits(model, prompts, 40), reference_logits(reference, prompts), strict=True):
@@ -135,7 +135,7 @@ def test_the_rope_factors_of_llama_3_are_obeyed(tmp_path: Path) -> None:
         file, reference, gguf.GGMLQuantizationType.F32, rope_factors=np.array(factors, dtype=np.float32)
     )
     prompts = prompts_of(200)
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert (all_logits(model, prompts, 64)[0] - reference_logits(reference, prompts)[0]).abs().max() <= 1e-4
 
 
@@ -145,7 +145,7 @@ def test_biases_are_found_by_their_tensors(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     write_gguf(file, reference, gguf.GGMLQuantizationType.F32)
     prompts = prompts_of(100)
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert (all_logits(model, prompts, 64)[0] - reference_logits(reference, prompts)[0]).abs().max() <= 1e-4
 
 
@@ -155,7 +155,7 @@ def test_linear_rope_scaling_is_read_from_the_metadata(tmp_path: Path) -> None:
     scaling = {"llama__rope__scaling__type": "linear", "llama__rope__scaling__factor": 4.0}
     write_gguf(file, reference, gguf.GGMLQuantizationType.F32, **scaling)
     prompts = prompts_of(200)
-    model, _ = load_decoder(file, CPU, "auto")
+    model, _ = load_decoder(file, CPU, "float32")
     assert (all_logits(model, prompts, 64)[0] - reference_logits(reference, prompts)[0]).abs().max() <= 1e-4
 
 

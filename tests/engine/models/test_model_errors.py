@@ -38,7 +38,7 @@ def test_an_unknown_architecture_names_the_known_ones_and_the_way_out(tmp_path: 
     make_llama(tmp_path)
     edit_config(tmp_path, architectures=["MambaForCausalLM"])
     with pytest.raises(ModelError, match=r"MambaForCausalLM.*LlamaForCausalLM.*gateway"):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 ROPE = "rope_parameters"
@@ -99,7 +99,7 @@ def test_a_description_that_makes_no_sense_is_refused(
     make_llama(tmp_path)
     edit_config(tmp_path, **changes)
     with pytest.raises(ModelError, match=message):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_a_switch_that_makes_no_sense_is_refused(
     make(family, variant, tmp_path)
     edit_config(tmp_path, **changes)
     with pytest.raises(ModelError, match=message):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 def test_all_missing_and_senseless_fields_are_named(tmp_path: Path) -> None:
     make_llama(tmp_path)
     edit_config(tmp_path, vocab_size=..., hidden_size=..., rms_norm_eps=-1, hidden_act="mish")
     with pytest.raises(ModelError) as error:
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
     for part in ("'vocab_size' is missing", "'hidden_size' is missing", "'rms_norm_eps' is -1", "'mish'"):
         assert part in str(error.value)
     assert str(error.value).count("is missing") == 2
@@ -147,7 +147,7 @@ def test_all_contradictions_are_named(tmp_path: Path) -> None:
     make_llama(tmp_path)
     edit_config(tmp_path, num_key_value_heads=4, head_dim=7)
     with pytest.raises(ModelError, match=r"6 heads .* 4 KV heads; .* 7 dimensions"):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 def test_tensors_missing_misshapen_and_unexpected_are_all_named(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_tensors_missing_misshapen_and_unexpected_are_all_named(tmp_path: Path) 
         },
     )
     with pytest.raises(ModelError) as error:
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
     for part in (
         "It lacks 'model.norm.weight', 'model.layers.1.mlp.up_proj.weight'.",
         "'model.layers.0.self_attn.q_proj.weight' has [48, 40] instead of [48, 48]",
@@ -201,41 +201,41 @@ def test_a_description_of_another_size_is_refused_before_anything_is_allocated(
     make_llama(tmp_path)
     edit_config(tmp_path, **changes)
     with pytest.raises(ModelError, match=message):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 def test_experts_missing_or_too_many_are_named(tmp_path: Path) -> None:
     make("mixtral", "two of four", tmp_path)
     edit_config(tmp_path, num_local_experts=5)
     with pytest.raises(ModelError, match=r"lacks 'model\.layers\.0-2\.block_sparse_moe\.experts\.4\.w1"):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
     edit_config(tmp_path, num_local_experts=3)
     with pytest.raises(
         ModelError, match=r"no place for 'model\.layers\.0-2\.block_sparse_moe\.experts\.3\.w1"
     ):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
-def test_an_unknown_dtype_is_refused(tmp_path: Path) -> None:
-    make_llama(tmp_path)
-    with pytest.raises(ConfigError, match="dtype must be auto"):
-        load_decoder(tmp_path, CPU, "int3")
+def test_an_unknown_precision_is_refused() -> None:
+    known = "auto, int8, float32, bfloat16, float16"
+    with pytest.raises(ConfigError, match=f"precision must be one of {known}, got 'int3'"):
+        EngineConfig(model="x", precision="int3")
 
 
 def test_an_output_matrix_is_not_made_up(tmp_path: Path) -> None:
     make_llama(tmp_path)
     edit_tensors(tmp_path, **{"lm_head.weight": None})
     with pytest.raises(ModelError, match=r"lacks 'lm_head\.weight'"):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 def test_a_family_that_ties_by_default_needs_neither_output_matrix_nor_flag(tmp_path: Path) -> None:
     make("gemma2", "plain", tmp_path)
     edit_config(tmp_path, tie_word_embeddings=...)
-    load_decoder(tmp_path, CPU, "auto")
+    load_decoder(tmp_path, CPU, "float32")
     edit_config(tmp_path, tie_word_embeddings=False)
     with pytest.raises(ModelError, match=r"lacks 'lm_head\.weight'"):
-        load_decoder(tmp_path, CPU, "auto")
+        load_decoder(tmp_path, CPU, "float32")
 
 
 def test_tied_weights_are_used_whatever_output_matrix_lies_beside_them(
@@ -244,14 +244,14 @@ def test_tied_weights_are_used_whatever_output_matrix_lies_beside_them(
     """As transformers does; a difference is said."""
     make_llama(tmp_path, tie_word_embeddings=True)
     prompts = prompts_of(20)
-    wanted = all_logits(load_decoder(tmp_path, CPU, "auto")[0], prompts, 20)[0]
+    wanted = all_logits(load_decoder(tmp_path, CPU, "float32")[0], prompts, 20)[0]
     embedding = load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"]
     with caplog.at_level(logging.WARNING):
         edit_tensors(tmp_path, **{"lm_head.weight": embedding.clone()})
-        assert torch.equal(all_logits(load_decoder(tmp_path, CPU, "auto")[0], prompts, 20)[0], wanted)
+        assert torch.equal(all_logits(load_decoder(tmp_path, CPU, "float32")[0], prompts, 20)[0], wanted)
         assert not caplog.records
         edit_tensors(tmp_path, **{"lm_head.weight": embedding + 1})
-        assert torch.equal(all_logits(load_decoder(tmp_path, CPU, "auto")[0], prompts, 20)[0], wanted)
+        assert torch.equal(all_logits(load_decoder(tmp_path, CPU, "float32")[0], prompts, 20)[0], wanted)
     assert "'lm_head.weight'; it is not used" in caplog.text
 
 

@@ -240,8 +240,8 @@ async def test_a_check_is_asked_for_one_bounded_answer_that_is_kept_nowhere(tmp_
 async def test_no_check_begins_that_could_cost_more_than_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer of 256 tokens is expected, for a quarter of a dollar, but it may be four times as long. At the
-    end of a day all of its money may be spent."""
+    """An answer of 256 tokens is expected, for a quarter of a dollar, but it may be four times as long. At
+    the end of a day all of its money may be spent."""
     clock = SimpleNamespace(**{**vars(time), "time": lambda: 86_399.0})
     monkeypatch.setattr(monitoring, "time", clock)
     place = Place(tmp_path, budget=0.9)

@@ -36,7 +36,7 @@ class EncoderCore:
         path = Path(config.model)
         weights = open_weights(path)
         pooling = _own_pooling(config, path, scores=weights.config.scores)
-        self._model = EncoderModel(weights, device, choose_dtype(config.dtype, weights.dtype, device))
+        self._model = EncoderModel(weights, device, choose_dtype(config.precision, weights.dtype, device))
         context = _context(config, path, weights.config.context_length)
         limits = _limits(config, context, on_cpu=device.type == "cpu")
         self._clock = clock
@@ -47,7 +47,7 @@ class EncoderCore:
         self.info = EngineInfo(
             architecture=weights.config.architecture,
             device=str(device),
-            dtype=str(self._model.dtype).removeprefix("torch."),
+            precision=str(self._model.dtype).removeprefix("torch."),
             quantization=weights.quantization,
             vocab_size=weights.config.vocab_size,
             max_model_len=context,

@@ -17,11 +17,13 @@ _STORED = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 
 
 def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """ "auto" is float32 on the CPU (exact, and its fastest), else what the file holds."""
+    """ "auto" is float32 on the CPU, else what the file holds."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
-    if name not in DTYPES:
-        raise ConfigError(f"dtype must be auto, {', '.join(DTYPES)}; got {name!r}.")
+    if name == "int8":
+        raise ConfigError(
+            "int8 needs the native kernels, which are not built here; ask for float32, or auto."
+        )
     return DTYPES[name]
 
 

@@ -136,5 +136,5 @@ def _characters(value: Any) -> int:
 
 def _fingerprint(name: str, info: EngineInfo) -> str:
     """Changes when the same seed may give another answer: other weights, precision, device or version."""
-    parts = (__version__, name, info.architecture, info.quantization, info.dtype, info.device)
+    parts = (__version__, name, info.architecture, info.quantization, info.precision, info.device)
     return "fp_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
