@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.embed_report import embed_report, embed_tables
+from penstock.bench.embed_report import embed_fields
 from penstock.bench.embedding import EmbedRun, gflops, run_engine, run_http, speedups
 from penstock.bench.online import Target
+from penstock.bench.report import frame, tables
 from penstock.errors import InvalidRequestError
 from tests.engine.encode.encoders import core, save
 from tests.server import Server
@@ -52,9 +53,9 @@ def test_figures_follow_from_the_median() -> None:
     assert slow.median == 4.0
     assert speedups([slow, fast]) == {"engine": 4.0}
     assert gflops(fast, weight_bytes=4 * 10**9, itemsize=4) == 20.0
-    content = embed_report(command=["penstock"], subject={}, runs=[slow, fast], ceilings=None)
+    content = frame("embed", ["penstock"], {}, None) | embed_fields([slow, fast])
     assert content["runs"][0]["tokens_per_second"] == 2.5
-    assert any("4.00x" in str(line) for line in embed_tables(content, [slow, fast]))
+    assert any("4.00x" in str(line) for line in tables(content))
 
 
 def test_the_command_measures_the_embedding_model(embedding_model: Path) -> None:

@@ -9,49 +9,35 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.bench.ceilings import Ceilings, measure
 from penstock.bench.machine import machine, versions
-from penstock.bench.report import medians, ratios, report, tables
-from penstock.bench.statistics import Run, Timing, summarise
-
-CEILINGS = Ceilings(device="cpu", threads=2, memory_read_gb_per_second=20.0, fp32_gflop_per_second=300.0)
-
-
-def run(mode: str, wall: float, *, repeat: int = 0, **changes: Any) -> Run:
-    times = [Timing(0.0, wanted=2, input_tokens=5, tokens_at=[wall / 2, wall], output_tokens=2)]
-    engine = {
-        "steps": 10,
-        "tokens_per_step": 2.0,
-        "kv_waste": 0.031,
-        "prefix_hit_rate": 0.5,
-        "preemptions": 1,
-    }
-    return summarise(
-        times, **{"workload": "W2", "mode": mode, "repeat": repeat, "wall": wall, "engine": engine, **changes}
-    )
+from penstock.bench.report import medians, ratios, tables
+from penstock.bench.statistics import Timing
+from tests.bench.results import ENGINE, content, run
 
 
-def content(runs: list[Run], **subject: Any) -> dict[str, Any]:
-    command = ["penstock", "bench", "offline", "--salt", "a b"]
-    return report(kind="offline", command=command, subject=subject, runs=runs, ceilings=CEILINGS)
-
-
-def printed(runs: list[Run], *, width: int = 120, **subject: Any) -> str:
+def printed(result: dict[str, Any], *, width: int = 120) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for item in tables(content(runs, **subject), runs):
+    for item in tables(result):
         console.print(item)
     console.file.close()
     return console.export_text()
 
 
+def row(text: str, *cells: str) -> bool:
+    """Whether a line has these cells one after another."""
+    return re.search(r"\s+".join(re.escape(cell) for cell in cells), text) is not None
+
+
 def test_a_report_is_json_with_machine_versions_and_command() -> None:
-    data = json.loads(json.dumps(content([run("continuous", 2.0)], model="m")))
+    data = json.loads(json.dumps(content([run()], kind="offline", model="m")))
     assert data["command"] == "penstock bench offline --salt 'a b'"
     assert data["machine"]["cores"] >= 1
     assert data["versions"]["penstock"] == versions()["penstock"]
     assert data["ceilings"]["memory_read_gb_per_second"] == 20.0
     assert data["runs"][0]["output_tokens_per_second"] == 1.0
     assert data["runs"][0]["ttft"]["p50"] == 1.0
+    assert len(data["runs"][0]["samples"]) == 1
+    assert data["medians"][0]["samples"] == []
 
 
 def test_the_ratio_is_of_the_median_runs() -> None:
@@ -66,44 +52,92 @@ def test_without_a_static_run_there_is_no_ratio() -> None:
     assert ratios([run("continuous", 1.0)]) == {}
 
 
+def test_runs_at_other_loads_are_not_repeats_of_each_other() -> None:
+    runs = [run(concurrency=4), run(concurrency=8), run(concurrency=4)]
+    assert [found.concurrency for found in medians(runs)] == [4, 8]
+
+
 def test_tables_show_figures_beside_their_ceilings() -> None:
-    text = printed([run("continuous", 2.0), run("static", 10.0)], weight_bytes=1_000_000_000)
+    runs = [run("continuous", 2.0, engine=ENGINE), run("static", 10.0, engine=ENGINE)]
+    text = printed(content(runs, kind="offline", weight_bytes=1_000_000_000, precision="int8"))
     assert "5.00x" in text
     assert "3.10%" in text  # KV waste
-    assert "memory read 20.0 GB/s, fp32 matmul 300 GFLOP/s" in text
-    assert "W2 continuous: weights read at 5.0 GB/s, 25% of ceiling" in text
-    assert re.search(r"W2 +continuous +TTFT( +1000){4}", text)  # milliseconds
+    assert "memory read 20.0 GB/s (56 from the cache), fp32 matmul 300 GFLOP/s, int8 1,200 GOP/s" in text
+    # 10 steps x 1 GB in 2 s; 2 x 1e9 weights x 7 tokens in 2 s, against the ceiling of int8.
+    assert row(text, "W2 continuous", "5.0", "25%", "7", "1%")
+    assert row(text, "W2 continuous", "TTFT", *["1000"] * 5)  # milliseconds
+
+
+@pytest.mark.parametrize(("precision", "share"), [("float32", "1%"), ("int8", "1%"), ("float64", "-")])
+def test_the_matmul_ceiling_is_that_of_the_precision(precision: str, share: str) -> None:
+    text = printed(
+        content([run(engine=ENGINE)], kind="offline", weight_bytes=1_000_000_000, precision=precision)
+    )
+    multiplied = {"float32": "2", "int8": "7", "float64": "-"}[precision]
+    assert row(text, "25%", multiplied, share)
+
+
+def test_a_model_without_a_known_size_has_no_share_of_the_ceilings() -> None:
+    assert "Share of the ceilings" not in printed(content([run(engine=ENGINE)]))
 
 
 def test_tables_fit_a_terminal_of_80_columns() -> None:
-    text = printed([run("continuous", 2000.0), run("static", 100_000.0)], width=80)
-    assert "…" not in text
+    runs = [run("continuous", 2000.0, engine=ENGINE), run("static", 100_000.0, engine=ENGINE)]
+    options: dict[str, Any] = {"weight_bytes": 10**9, "precision": "float32", "price_per_hour": 1.0}
+    assert "…" not in printed(content([*runs, *runs], kind="offline", **options), width=80)
 
 
-def test_errors_and_short_answers_are_shown() -> None:
-    failed = summarise(
-        [
-            Timing(0.0, wanted=2, input_tokens=5, error="429: busy"),
-            Timing(0.0, wanted=2, input_tokens=5, tokens_at=[1.0], output_tokens=1),
-        ],
-        workload="W3",
-        mode="online",
-        repeat=0,
-        wall=1.0,
-    )
-    text = printed([failed])
-    assert "W3, first error: 429: busy" in text
-    assert "1 answers had another number of tokens" in text
+def test_every_outcome_is_counted_apart() -> None:
+    def timing(**changes: Any) -> Timing:
+        return Timing(0.0, wanted=2, input_tokens=5, **changes)
+
+    timings = [
+        *(timing(tokens_at=[0.5, 1.0], output_tokens=2, ended=1.0) for _ in range(5)),
+        timing(error="429: busy [red]"),
+        *(timing(error="late", timed_out=True) for _ in range(2)),
+        *(timing(tokens_at=[1.0], output_tokens=1) for _ in range(3)),
+        *(timing(cut_off=True) for _ in range(4)),
+    ]
+    text = printed(content([run(timings=timings, workload="W3")]))
+    assert row(text, "W3 online", "15", "5", "3", "1", "2", "4")
+    assert "W3 online, first error: 429: busy [red]" in text
+    assert "3 answers had another number of tokens" in text
+    assert "cut off" in text
 
 
-def test_ceilings_are_measured_on_this_machine() -> None:
-    pytest.importorskip("torch")
-    ceilings = measure("cpu", threads=1)
-    assert ceilings is not None
-    assert ceilings.threads == 1
-    # Any machine this runs on reads faster than a disk and multiplies faster than a calculator.
-    assert 0.1 < ceilings.memory_read_gb_per_second < 100_000
-    assert 0.1 < ceilings.fp32_gflop_per_second < 1e9
+def test_goodput_says_which_limits_were_kept() -> None:
+    runs = [run(requests=4, slo={"ttft": 1.5, "e2e": 2.5})]
+    text = printed(content(runs))
+    assert "answers within TTFT 1500 ms, end to end 2500 ms" in text
+    assert row(text, "W2 online", "4 of 4", "100.0%", "2.00", "4.0")
+
+
+def test_cost_is_of_the_output_and_of_all_tokens() -> None:
+    # 1 output and 2.5 input tokens/s at 3.6 an hour, which is 0.001 a second.
+    text = printed(content([run()], price_per_hour=3.6))
+    assert row(text, "W2 online", "1000", "285.7")
+
+
+def test_repeats_show_their_range_beside_the_median() -> None:
+    text = printed(content([run(wall=wall) for wall in (1.0, 2.0, 4.0)]))
+    assert "Throughput, median of 3" in text
+    assert row(text, "W2 online", "output tok/s", "1.00", "0.5", "2.00", "±75.0%")
+
+
+def test_a_sweep_shows_the_growth_and_where_it_ends() -> None:
+    runs = [run("sweep", wall, concurrency=n, arrivals="closed") for wall, n in ((4, 1), (2, 2), (2, 4))]
+    text = printed(content(runs, kind="sweep", saturation=1))
+    assert row(text, "W2 2 clients", "1.0", "+100%")
+    assert [line for line in text.splitlines() if "2 clients" in line and "saturated" in line]
+    assert not [line for line in text.splitlines() if "4 clients" in line and "saturated" in line]
+
+
+def test_memory_and_startup_are_shown_where_they_are_known() -> None:
+    from dataclasses import replace
+
+    known = replace(run(), peak_memory_bytes=1_200_000_000, startup_seconds=2.5)
+    assert row(printed(content([known])), "W2 online", "1,200", "2.50")
+    assert "Memory and start-up" not in printed(content([run()]))
 
 
 def test_the_machine_is_described() -> None:

@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-import datetime
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.bench.ceilings import Ceilings
+import msgspec
+
 from penstock.bench.embedding import EmbedRun, gflops, speedups
-from penstock.bench.machine import machine, versions
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+from penstock.bench.tables import BYTES_OF_WEIGHT, Item, Note, Table
 
 
-def embed_report(
-    *, command: Sequence[str], subject: dict[str, Any], runs: Sequence[EmbedRun], ceilings: Ceilings | None
-) -> dict[str, Any]:
-    return {
-        "kind": "embed",
-        "measured_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(command),
-        "machine": machine(),
-        "versions": versions(),
-        "subject": subject,
-        "ceilings": asdict(ceilings) if ceilings else None,
-        "runs": [run.as_dict() for run in runs],
-        "batched_over_one_by_one": speedups(runs),
-    }
+def embed_fields(runs: Sequence[EmbedRun]) -> dict[str, Any]:
+    """What the result has beside the fields that all kinds have."""
+    return {"runs": [run.as_dict() for run in runs], "batched_over_one_by_one": speedups(runs)}
 
 
-def embed_tables(content: dict[str, Any], runs: Sequence[EmbedRun]) -> Iterator[RenderableType]:
-    from rich import box
-    from rich.table import Table
-
+def embed_items(content: dict[str, Any]) -> Iterator[Item]:
+    runs = msgspec.convert(content["runs"], list[EmbedRun])
     subject, ceilings = content["subject"], content["ceilings"]
-    itemsize = _BYTES.get(subject.get("precision", ""))
-    first = runs[0]
-    title = f"{first.where}: {first.texts} texts, {first.tokens} tokens, median of {len(first.seconds)}"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold", collapse_padding=True
-    )
-    table.add_column("mode", no_wrap=True)
+    itemsize = BYTES_OF_WEIGHT.get(subject.get("precision", ""))
     columns = ["seconds", "from - to", "texts/s", "tokens/s"]
     columns += ["GFLOP/s"] if itemsize else []
     columns += ["of ceiling"] if itemsize and ceilings else []
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for run in runs:
         row = [
+            run.mode,
             f"{run.median:.3f}",
             f"{min(run.seconds):.3f} - {max(run.seconds):.3f}",
             f"{run.texts / run.median:.0f}",
@@ -63,14 +37,17 @@ def embed_tables(content: dict[str, Any], runs: Sequence[EmbedRun]) -> Iterator[
             row.append(f"{reached:.0f}")
             if ceilings:
                 row.append(f"{reached / ceilings['fp32_gflop_per_second']:.0%}")
-        table.add_row(run.mode, *row)
-    yield table
+        rows.append(row)
+    first = runs[0]
+    yield Table(
+        title=f"{first.where}: {first.texts} texts, {first.tokens} tokens, median of {len(first.seconds)}",
+        head=("mode", *columns),
+        rows=rows,
+    )
     for where, ratio in content["batched_over_one_by_one"].items():
-        yield f"{where}: all at once is [bold]{ratio:.2f}x[/bold] as fast as one by one."
+        yield Note(f"{where}: all at once is {ratio:.2f}x as fast as one by one.", "strong")
     if ceilings:
-        yield (
+        yield Note(
             f"Ceiling of {ceilings['device']}, {ceilings['threads']} threads: "
             f"fp32 matmul {ceilings['fp32_gflop_per_second']:.0f} GFLOP/s."
         )
-    host, version = content["machine"], content["versions"]["penstock"]
-    yield f"{host['processor']}, {host['cores']} cores, {host['memory_gib']} GiB; penstock {version}"

@@ -32,6 +32,18 @@ Salt = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; '-' is stdout.")
 ]
+Html = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="Write a page with tables and plots.")
+]
+PricePerHour = Annotated[
+    float | None,
+    typer.Option(
+        "--price-per-hour",
+        metavar="PRICE",
+        min=0,
+        help="What the machine costs an hour; gives the cost of 1M tokens.",
+    ),
+]
 ShowCeilings = Annotated[
     bool, typer.Option("--ceilings/--no-ceilings", help="Measure what the hardware could do at best.")
 ]
@@ -123,19 +135,46 @@ def progress(title: str, tokens: int) -> Iterator[Callable[[int], None]]:
 
 
 def show(
-    kind: str, subject: dict[str, Any], runs: list[Run], limits: Ceilings | None, json_path: str | None
+    kind: str,
+    subject: dict[str, Any],
+    runs: list[Run],
+    limits: Ceilings | None,
+    json_path: str | None,
+    html_path: str | None = None,
+    price_per_hour: float | None = None,
+    saturation: int | None = None,
 ) -> None:
+    from penstock.bench.report import report
+
+    publish(
+        report(
+            kind=kind,
+            command=published_command(),
+            subject=subject,
+            runs=runs,
+            ceilings=limits,
+            price_per_hour=price_per_hour,
+            saturation=saturation,
+        ),
+        json_path,
+        html_path,
+    )
+
+
+def publish(content: dict[str, Any], json_path: str | None, html_path: str | None) -> None:
+    """Files first: a terminal that goes away must not take the measurement with it."""
     from rich.console import Console
 
-    from penstock.bench.report import report, tables
+    from penstock.bench.page import page
+    from penstock.bench.report import tables
 
-    command = ["penstock", *without_keys(sys.argv[1:])]
-    content = report(kind=kind, command=command, subject=subject, runs=runs, ceilings=limits)
+    write(content, json_path)
+    if html_path:
+        Path(html_path).write_text(page(content), encoding="utf-8")
     # With JSON on stdout, people read stderr.
     console = Console(stderr=json_path == "-", highlight=False)
-    for table in tables(content, runs):
+    for table in tables(content):
         console.print(table)
-    write(content, json_path)
 
 
 def write(content: dict[str, Any], json_path: str | None) -> None:
@@ -146,6 +185,10 @@ def write(content: dict[str, Any], json_path: str | None) -> None:
         Path(json_path).write_text(text + "\n", encoding="utf-8")
 
 
+def published_command() -> list[str]:
+    return ["penstock", *without_keys(sys.argv[1:])]
+
+
 def check_url(url: str) -> str:
     """The host that a URL names."""
     parts = urlsplit(url)
@@ -154,15 +197,16 @@ def check_url(url: str) -> str:
     return parts.hostname
 
 
-def check_writable(json_path: str | None) -> None:
+def check_writable(json_path: str | None, html_path: str | None = None) -> None:
     """Before an hour of measuring, not after."""
-    if json_path in (None, "-"):
-        return
-    try:
-        with open(json_path, "a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"--json names {json_path}, which cannot be written: {error.strerror}.") from None
+    for option, path in (("--json", json_path), ("--html", html_path)):
+        if path is None or (path == "-" and option == "--json"):
+            continue
+        try:
+            with open(path, "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise ConfigError(f"{option} names {path}, which cannot be written: {error.strerror}.") from None
 
 
 def without_keys(arguments: list[str]) -> list[str]:

@@ -7,31 +7,28 @@ import os
 import secrets
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from penstock.bench import workloads
 from penstock.bench.workloads import Workload
 from penstock.cli.bench.common import (
+    Html,
     Json,
     Repeat,
     Salt,
     ShowCeilings,
     check_url,
     check_writable,
-    without_keys,
-    write,
+    publish,
+    published_command,
 )
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from penstock.hub.known import EMBEDDING
-
-if TYPE_CHECKING:
-    from penstock.bench.ceilings import Ceilings
-    from penstock.bench.embedding import EmbedRun
 
 EPILOG = examples(
     ("penstock bench embed", "256 short texts, one by one and all at once, in this process"),
@@ -56,14 +53,17 @@ def embed(
     repeat: Repeat = 5,
     salt: Salt = None,
     json_path: Json = None,
+    html_path: Html = None,
     ceilings: ShowCeilings = True,
 ) -> None:
     """Embed texts one by one and all at once, in this process or at a server."""
     lengths = workloads.length_range("input-len", input_len)
-    check_writable(json_path)
+    check_writable(json_path, html_path)
     from penstock.bench.ceilings import measure
+    from penstock.bench.embed_report import embed_fields
     from penstock.bench.embedding import run_engine, run_http
     from penstock.bench.online import Target, first_model
+    from penstock.bench.report import frame
 
     workload = Workload(name="embed", requests=texts, input_len=lengths, output_len=(1, 1))
     salt = salt or secrets.token_hex(4)
@@ -92,19 +92,5 @@ def embed(
             jobs = workload.jobs(salt=salt, vocab_size=info.vocab_size)
             runs = run_engine(llm.engine, [job.prompt for job in jobs], info.pooling, repeat=repeat)
         subject |= {"model": files.name, **asdict(info)}
-    _show_embed(subject, runs, limits, json_path)
-
-
-def _show_embed(
-    subject: dict[str, Any], runs: list[EmbedRun], limits: Ceilings | None, json_path: str | None
-) -> None:
-    from rich.console import Console
-
-    from penstock.bench.embed_report import embed_report, embed_tables
-
-    command = ["penstock", *without_keys(sys.argv[1:])]
-    content = embed_report(command=command, subject=subject, runs=runs, ceilings=limits)
-    write(content, json_path)
-    console = Console(stderr=json_path == "-", highlight=False)
-    for table in embed_tables(content, runs):
-        console.print(table)
+    content = frame("embed", published_command(), subject, limits) | embed_fields(runs)
+    publish(content, json_path, html_path)

@@ -11,11 +11,13 @@ import typer
 
 from penstock.cli.bench.common import (
     Clients,
+    Html,
     InputLen,
     Json,
     Names,
     OutputLen,
     PrefixLen,
+    PricePerHour,
     Repeat,
     Requests,
     Salt,
@@ -57,11 +59,13 @@ def offline(
     repeat: Repeat = 1,
     salt: Salt = None,
     json_path: Json = None,
+    html_path: Html = None,
+    price_per_hour: PricePerHour = None,
     ceilings: ShowCeilings = True,
 ) -> None:
     """Run the engine in this process, without HTTP."""
     chosen = chosen_workloads(workload, requests, input_len, output_len, prefix_len, clients)
-    check_writable(json_path)
+    check_writable(json_path, html_path)
     from penstock.bench.ceilings import measure
     from penstock.bench.offline import run_continuous, run_static, warm_up
     from penstock.llm import LLM
@@ -90,4 +94,4 @@ def offline(
     subject = {"model": settings.model, "salt": salt, **asdict(info)}
     if compare_static:
         subject["static_batch_size"] = batch_size
-    show("offline", subject, runs, limits, json_path)
+    show("offline", subject, runs, limits, json_path, html_path, price_per_hour)

@@ -11,11 +11,13 @@ import typer
 
 from penstock.cli.bench.common import (
     Clients,
+    Html,
     InputLen,
     Json,
     Names,
     OutputLen,
     PrefixLen,
+    PricePerHour,
     Repeat,
     Requests,
     Salt,
@@ -72,11 +74,13 @@ def serve(
     repeat: Repeat = 1,
     salt: Salt = None,
     json_path: Json = None,
+    html_path: Html = None,
+    price_per_hour: PricePerHour = None,
     ceilings: ShowCeilings = True,
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
     chosen = chosen_workloads(workload, requests, input_len, output_len, prefix_len, clients)
-    check_writable(json_path)
+    check_writable(json_path, html_path)
     host = check_url(url)
     if endpoint not in ("completions", "chat"):
         raise ConfigError(f"--endpoint must be completions or chat, got {endpoint!r}.")
@@ -98,6 +102,6 @@ def serve(
             with progress(item.name, sum(job.output_len for job in jobs)) as tick:
                 runs.append(asyncio.run(run_online(target, item, jobs, repeat=number, progress=tick)))
     subject = {"url": base, "model": name, "endpoint": endpoint, "salt": salt}
-    show("online", subject, runs, limits, json_path)
+    show("serve", subject, runs, limits, json_path, html_path, price_per_hour)
     if any(run.errors for run in runs):
         raise typer.Exit(1)

@@ -1,0 +1,210 @@
+"""Two results beside each other: the ratio of each figure, and whether it is beyond the spread. Pure.
+
+A is what one has, B is what one might have: a ratio is B over A. A difference is beyond the spread
+when the ranges of the repeats do not touch. With one run of each the spread is not known, and nothing
+is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.bench.figures import FIGURES, Figure, Spread, grouped, identity, load, spread
+from penstock.bench.result import WITH_RUNS, runs_of
+from penstock.bench.statistics import Run
+from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number
+from penstock.errors import ConfigError
+
+LENGTH_TOLERANCE = 0.02  # servers may count a token of the template more
+FIGURE_OF_NAME = {figure.name: figure for figure in FIGURES}
+FEWEST_FOR_SPREAD = 2  # repeats of each side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One figure of one run on both sides."""
+
+    run: str  # as the tables name it
+    figure: str
+    a: Spread
+    b: Spread
+    ratio: float | None  # B over A; None where A is 0
+    better: str | None  # "A" or "B" by the medians; None where they are equal
+    beyond_spread: bool | None  # None: a side has one run alone, so nobody knows
+
+    @property
+    def label(self) -> str:
+        return FIGURE_OF_NAME[self.figure].label
+
+    def worse_by(self) -> float:
+        """By how much B is worse, as a share of A; below 0 where it is better."""
+        if self.ratio is None:  # A had none of it
+            return float("inf") if self.better == "A" else 0.0
+        return 1 - self.ratio if FIGURE_OF_NAME[self.figure].higher_is_better else self.ratio - 1
+
+
+def compare(a: dict[str, Any], b: dict[str, Any], names: tuple[str, str] = ("A", "B")) -> list[Comparison]:
+    """Every figure that both have. Raises ConfigError where the two did not do the same work."""
+    for content, name in zip((a, b), names, strict=True):
+        if content["kind"] not in WITH_RUNS:
+            raise ConfigError(
+                f"{name} is a result of `penstock bench {content['kind']}`, which cannot be compared; "
+                f"give results of {', '.join(WITH_RUNS)}."
+            )
+    if a["kind"] != b["kind"]:
+        raise ConfigError(
+            f"{names[0]} was measured by `penstock bench {a['kind']}` and {names[1]} by `penstock bench "
+            f"{b['kind']}`: they do not measure the same; measure both by one of them."
+        )
+    left, right = _by_identity(a), _by_identity(b)
+    both = [key for key in left if key in right]
+    if not both:
+        raise ConfigError(
+            f"{names[0]} and {names[1]} have no run in common: {_list(left)} against {_list(right)}; "
+            "measure both with the same workload and load."
+        )
+    found: list[Comparison] = []
+    for key in both:
+        _check_same_work(left[key], right[key], names)
+        found += _figures(left[key], right[key])
+    return found
+
+
+def worse(comparisons: Sequence[Comparison], percent: float) -> list[Comparison]:
+    """The deciding figures of B that are worse by more than `percent`, and not within the spread."""
+    return [
+        one
+        for one in comparisons
+        if FIGURE_OF_NAME[one.figure].decides
+        and one.beyond_spread is not False
+        and one.worse_by() > percent / 100
+    ]
+
+
+def compare_items(content: dict[str, Any]) -> Iterator[Item]:
+    """The tables of a comparison, from what its file holds."""
+    names = content["subject"]["names"]
+    comparisons = comparisons_of(content)
+    yield from _surroundings_differ(content)
+    for run in dict.fromkeys(one.run for one in comparisons):
+        yield _table(run, names, [one for one in comparisons if one.run == run])
+    if any(one.beyond_spread is None for one in comparisons):
+        yield Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
+    else:
+        yield Note(
+            "Beyond the spread: the ranges of the repeats do not touch. Of two equal servers with three "
+            "repeats each, one figure in ten would do that by chance; with five, one in 126."
+        )
+
+
+def comparisons_of(content: dict[str, Any]) -> list[Comparison]:
+    return [
+        Comparison(**{**one, "a": Spread(**one["a"]), "b": Spread(**one["b"])})
+        for one in content["comparisons"]
+    ]
+
+
+def _figures(left: Sequence[Run], right: Sequence[Run]) -> Iterator[Comparison]:
+    for figure in FIGURES:
+        a, b = spread(figure, left), spread(figure, right)
+        if a is None or b is None:
+            continue
+        yield Comparison(
+            run=label(left[0]),
+            figure=figure.name,
+            a=a,
+            b=b,
+            ratio=b.median / a.median if a.median else None,
+            better=_better(figure, a, b),
+            beyond_spread=(
+                a.max < b.min or b.max < a.min if min(a.repeats, b.repeats) >= FEWEST_FOR_SPREAD else None
+            ),
+        )
+
+
+def _better(figure: Figure, a: Spread, b: Spread) -> str | None:
+    if a.median == b.median:
+        return None
+    return "B" if (b.median > a.median) == figure.higher_is_better else "A"
+
+
+def _by_identity(content: dict[str, Any]) -> dict[tuple[object, ...], list[Run]]:
+    return {identity(group[0]): group for group in grouped(runs_of(content))}
+
+
+def _list(groups: dict[tuple[object, ...], list[Run]]) -> str:
+    return ", ".join(f"{group[0].workload} ({load(group[0])}, {group[0].mode})" for group in groups.values())
+
+
+def _check_same_work(left: Sequence[Run], right: Sequence[Run], names: tuple[str, str]) -> None:
+    a, b = left[0], right[0]
+    if a.requests != b.requests:
+        raise ConfigError(
+            f"{a.workload} had {a.requests} requests in {names[0]} and {b.requests} in {names[1]}: not the "
+            "same work; measure both with the same workload."
+        )
+    for what in ("input", "output"):
+        one, other = _mean_length(left, what), _mean_length(right, what)
+        if one and other and abs(one / other - 1) > LENGTH_TOLERANCE:
+            raise ConfigError(
+                f"{a.workload} had {one:.1f} {what} tokens a request in {names[0]} and {other:.1f} in "
+                f"{names[1]}: not the same work; measure both with the same lengths."
+            )
+
+
+def _mean_length(runs: Sequence[Run], what: str) -> float | None:
+    """Tokens of a request; None where not all were answered, so that the mean is of other requests."""
+    whole = next((run for run in runs if run.completed == run.requests and run.completed), None)
+    if whole is None:
+        return None
+    return float(getattr(whole, f"{what}_tokens")) / whole.completed
+
+
+def _surroundings_differ(content: dict[str, Any]) -> Iterator[Note]:
+    """What else changed between the two: a ratio across machines is of the machines too."""
+    a, b = content["sides"]
+    for what, key in (("processor", "processor"), ("number of cores", "cores")):
+        one, other = a["machine"][key], b["machine"][key]
+        if one != other:
+            yield Note(
+                f"Another {what}: {one} in A, {other} in B. The ratios are of the machines too.", "bad"
+            )
+    if not content["subject"]["interleaved"]:
+        yield Note(
+            f"A was measured at {a['measured_at']}, B at {b['measured_at']}: what changed on the machine "
+            "between is in the ratios. `penstock bench compare --url A --url B` measures in turns."
+        )
+
+
+def _table(run: str, names: Sequence[str], comparisons: Sequence[Comparison]) -> Table:
+    return Table(
+        title=f"{run}: A is {names[0]}, B is {names[1]}",
+        head=("figure", "A", "min - max", "B", "min - max", "B/A", "better"),
+        rows=[
+            (
+                one.label,
+                number(one.a.median),
+                _range(one.a),
+                number(one.b.median),
+                _range(one.b),
+                Cell("-" if one.ratio is None else f"{one.ratio:.2f}x", "strong"),
+                _verdict(one),
+            )
+            for one in comparisons
+        ],
+    )
+
+
+def _range(found: Spread) -> str:
+    return f"{number(found.min)} - {number(found.max)}" if found.repeats > 1 else ""
+
+
+def _verdict(one: Comparison) -> Cell:
+    if one.better is None:
+        return Cell("equal")
+    if one.beyond_spread is False:
+        return Cell("within spread")
+    tone: Tone = "good" if one.better == "B" else "bad"
+    return Cell(one.better, tone) if one.beyond_spread else Cell(f"{one.better}?")
