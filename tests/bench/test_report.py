@@ -115,7 +115,7 @@ def test_goodput_says_which_limits_were_kept() -> None:
 def test_cost_is_of_the_output_and_of_all_tokens() -> None:
     # 1 output and 2.5 input tokens/s at 3.6 an hour, which is 0.001 a second.
     text = printed(content([run()], price_per_hour=3.6))
-    assert row(text, "W2 online", "1000", "285.7")
+    assert row(text, "W2 online", "1,000.00", "285.71")
 
 
 def test_repeats_show_their_range_beside_the_median() -> None:

@@ -194,8 +194,8 @@ def _spread(groups: Sequence[Sequence[Run]]) -> Table:
             first = False
     repeats = max(len(group) for group in groups)
     return Table(
-        title=f"Spread over {repeats} repeats",
-        head=("run", "figure", "median", "min", "max", "half the range"),
+        title=f"Spread over {repeats} repeats, ± half the range",
+        head=("run", "figure", "median", "min", "max", "spread"),
         texts=2,
         rows=rows,
     )
@@ -204,7 +204,9 @@ def _spread(groups: Sequence[Sequence[Run]]) -> Table:
 def _cost(price: float, runs: Sequence[Run]) -> Table:
     def cell(rate: float) -> str:
         cost = per_million(price, rate)
-        return "-" if cost is None else f"{cost:.4g}"
+        if cost is None:
+            return "-"
+        return f"{cost:,.2f}" if cost >= 1 else f"{cost:.3g}"
 
     return Table(
         title=f"Cost of 1M tokens at {price:g} an hour",
