@@ -1,0 +1,152 @@
+"""Servers as they run: started until their first answer, kept or stopped after a turn, ended for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import aiohttp
+from gateway.processes import Process
+
+from penstock.bench.online import Progress, Target, open_session, run_online
+from penstock.bench.statistics import Run
+from penstock.bench.workloads import Job, Workload
+from penstock.machine import total_memory
+
+from .environments import UnavailableError
+from .memory import PeakMemory, resident
+from .servers import Launch, Setting, System
+from .starts import Start, stays
+
+START_SECONDS = 600.0
+POLL_SECONDS = 0.02
+SETTLE_SECONDS = 1.0  # after the first answer, before an idle server is weighed
+WATCH_SECONDS = 2.0
+WARM = Workload(name="warm-up", requests=4, input_len=(128, 128), output_len=(16, 16), clients=2)
+
+
+@dataclass(slots=True)
+class Server:
+    """A server that answers."""
+
+    launch: Launch
+    process: Process
+    start: Start
+    fresh: bool = True  # no run since its start
+
+    @property
+    def target(self) -> Target:
+        return Target(url=self.launch.url, model=self.launch.model)
+
+    def warm(self, salt: str) -> None:
+        asyncio.run(run_online(self.target, WARM, WARM.jobs(salt=salt)))
+
+    def run(self, workload: Workload, jobs: list[Job], repeat: int, progress: Progress) -> Run:
+        """One run, with the most memory of the process tree, and the start if it has just started."""
+        with PeakMemory(self.process.tree) as memory:
+            run = asyncio.run(run_online(self.target, workload, jobs, repeat=repeat, progress=progress))
+        started, self.fresh = self.start.seconds if self.fresh else None, False
+        return replace(run, peak_memory_bytes=memory.peak, startup_seconds=started)
+
+
+@dataclass(slots=True)
+class Servers:
+    """All servers of a run: at most one of them is asked at a time."""
+
+    setting: Setting
+    systems: dict[str, System]
+    launches: dict[str, Launch] = field(default_factory=dict)
+    starts: dict[str, list[Start]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # name and reason
+    processes: list[Process] = field(default_factory=list)
+    _running: dict[str, Server] = field(default_factory=dict)
+
+    def ready(self, name: str) -> Server | None:
+        """The server, started if it is not; None if it cannot be, with the reason in `missing`."""
+        if name in self.missing:
+            return None
+        server = self._running.get(name)
+        try:
+            if server is not None and server.process.popen.poll() is None:
+                return server
+            return self._started(name)
+        except UnavailableError as error:
+            self.missing[name] = str(error)
+            return None
+
+    def rest(self, name: str) -> None:
+        """The turn of a server is over."""
+        server = self._running[name]
+        if not stays(server.start, available_memory(), total_memory()):
+            self._end(server.process)
+            del self._running[name]
+
+    def stop(self) -> None:
+        for process in list(self.processes):
+            self._end(process)
+        self._running.clear()
+
+    def _started(self, name: str) -> Server:
+        if name not in self.launches:
+            self.launches[name] = self.systems[name].prepare(self.setting)
+        launch = self.launches[name]
+        began = time.monotonic()
+        process = Process(
+            launch.command,
+            cores=os.sched_getaffinity(0),
+            log=self.setting.folder / f"{name}.log",
+            env=launch.env,
+        )
+        self.processes.append(process)
+        try:
+            asyncio.run(_first_answer(launch, process, began + START_SECONDS))
+        except UnavailableError:
+            self._end(process)
+            raise
+        seconds = time.monotonic() - began
+        time.sleep(SETTLE_SECONDS)
+        before = process.cpu_seconds()
+        time.sleep(WATCH_SECONDS)
+        start = Start(seconds, resident(process.tree()), (process.cpu_seconds() - before) / WATCH_SECONDS)
+        self.starts.setdefault(name, []).append(start)
+        self._running[name] = Server(launch, process, start)
+        return self._running[name]
+
+    def _end(self, process: Process) -> None:
+        process.stop()
+        self.processes.remove(process)
+
+
+async def _first_answer(launch: Launch, process: Process, deadline: float) -> None:
+    """Ask for one token until it comes."""
+    target = Target(url=launch.url, model=launch.model, timeout=START_SECONDS)
+    body = {"model": launch.model, "prompt": list(range(1000, 1016)), "max_tokens": 1, "temperature": 0.0}
+    seen = "nothing"
+    async with open_session(target) as session:
+        while time.monotonic() < deadline:
+            if (code := process.popen.poll()) is not None:
+                raise UnavailableError(f"it ended with {code}: {last_words(process)}")
+            try:
+                async with session.post(f"{launch.url}/v1/completions", json=body) as response:
+                    seen = f"{response.status}: {(await response.text())[:200]}"
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientError as error:
+                seen = str(error)
+            await asyncio.sleep(POLL_SECONDS)
+    raise UnavailableError(f"no answer within {START_SECONDS:.0f} s, at last {seen}; {last_words(process)}")
+
+
+def last_words(process: Process) -> str:
+    """The line of a log that most likely says why it ended: the last error, else the last line."""
+    lines = [line.strip() for line in process.last_words(200).splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line]
+    return (errors or lines or ["it said nothing"])[-1][:300]
+
+
+def available_memory() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
