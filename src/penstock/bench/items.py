@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.bench.compare import compare_items
 from penstock.bench.embed_report import embed_items
+from penstock.bench.quality_report import quality_items
 from penstock.bench.result import runs_of
 from penstock.bench.tables import Item, run_tables, surroundings
 
@@ -21,6 +22,7 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Iterator[Item]]] = {
     "sweep": _run_items,
     "compare": compare_items,
     "embed": embed_items,
+    "quality": quality_items,
 }
 
 

@@ -24,7 +24,7 @@ KINDS = {
     "sweep": ("runs", "medians"),
     "compare": ("sides", "comparisons"),
     "embed": ("runs",),
-    "quality": (),
+    "quality": ("runs", "quality", "limit", "within"),
 }
 WITH_RUNS = ("offline", "serve", "sweep")  # whose runs are `Run`s
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.bench import embed, offline, serve
+from penstock.cli.bench import embed, offline, quality, serve
 
 app = typer.Typer(
     help="Measure the engine in this process, or any OpenAI-compatible server.",
@@ -19,3 +19,4 @@ app = typer.Typer(
 app.command(epilog=offline.EPILOG)(offline.offline)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=embed.EPILOG)(embed.embed)
+app.command(epilog=quality.EPILOG)(quality.quality)
