@@ -11,11 +11,12 @@ from pathlib import Path
 from penstock.engine.config import EngineConfig, EngineInfo, Task
 from penstock.engine.failures import FailedSteps
 from penstock.engine.memory.manager import KVMemory
-from penstock.engine.models.loader import load_decoder
 from penstock.engine.pooling import decoder_pooling
 from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.engine.run.loading import load_model
 from penstock.engine.run.runner import Runner, StepResult
-from penstock.engine.run.sizing import choose_device, set_threads, size_engine
+from penstock.engine.run.sizing import choose_device, size_engine
+from penstock.engine.run.step import Room
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.engine.schedule.sequence import Sequence as LiveSequence
@@ -28,13 +29,15 @@ class EngineCore:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         began = time.perf_counter()
         device = choose_device(config.device)
-        set_threads(config.threads)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        model, quantization = load_decoder(config.model, device, config.precision, generates=pooling is None)
+        model, quantization = load_model(
+            config.model, device, config.precision, generates=pooling is None, threads=config.threads
+        )
         size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
-        self._runner = Runner(model, size.num_blocks, config.block_size, size.max_running, size.max_model_len)
+        room = Room(size.num_blocks, config.block_size, size.max_step_tokens, size.max_model_len)
+        self._runner = Runner(model, room, size.max_running)
         memory = KVMemory(size.num_blocks, config.block_size, prefix_caching=config.prefix_caching)
         limits = Limits(
             max_running=size.max_running,
@@ -50,7 +53,7 @@ class EngineCore:
         self.info = EngineInfo(
             architecture=model.config.architecture,
             device=str(device),
-            precision=str(model.dtype).removeprefix("torch."),
+            precision=model.precision,
             quantization=quantization,
             vocab_size=model.config.vocab_size,
             max_model_len=size.max_model_len,

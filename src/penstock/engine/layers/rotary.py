@@ -43,17 +43,17 @@ class Rotary:
     def __init__(self, rope: Rope, device: torch.device) -> None:
         self._rope = rope
         self._device = device
-        self._cos = self._sin = torch.empty(0)
+        self.cos = self.sin = torch.empty(0)  # [positions, rotated dimensions / 2]
 
     def prepare(self, positions: int) -> None:
         """Make the tables for positions below this one; needed before the first `at`."""
         angles = torch.outer(torch.arange(positions).float(), frequencies(self._rope, positions))
-        self._cos = (angles.cos() * self._rope.attention_factor).to(self._device)
-        self._sin = (angles.sin() * self._rope.attention_factor).to(self._device)
+        self.cos = (angles.cos() * self._rope.attention_factor).to(self._device)
+        self.sin = (angles.sin() * self._rope.attention_factor).to(self._device)
 
     def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin as [tokens, 1, rotated dimensions / 2], for all layers of a step."""
-        return self._cos[positions].unsqueeze(1).to(dtype), self._sin[positions].unsqueeze(1).to(dtype)
+        return self.cos[positions].unsqueeze(1).to(dtype), self.sin[positions].unsqueeze(1).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from penstock.engine.models.checking import check_shapes
 from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.decoder import Decoder, DecoderLayer
 from penstock.engine.models.layout import Layout, Matrix
-from penstock.engine.models.tensors import choose_dtype
+from penstock.engine.models.tensors import choose_dtype, norm_vector
 from penstock.engine.models.weights import Weights, open_weights
 from penstock.errors import ModelError
 
@@ -29,7 +29,13 @@ logger = logging.getLogger("penstock.engine")
 def load_decoder(
     path: str | Path, device: torch.device, dtype: str, *, generates: bool = True
 ) -> tuple[Decoder, str]:
-    """The decoder, and how its weights were stored. `generates`: without an output matrix it is no use."""
+    """The decoder in torch, and how its weights were stored."""
+    weights = checked_weights(path, generates=generates)
+    return build_decoder(weights, device, dtype), weights.quantization
+
+
+def checked_weights(path: str | Path, *, generates: bool = True) -> Weights:
+    """Raise ModelError unless they are of a decoder. `generates`: without an output matrix it is no use."""
     weights = open_weights(path)
     # Before anything is allocated: the description may ask for more than any machine has.
     check_tensors(weights)
@@ -38,8 +44,28 @@ def load_decoder(
             f"{path} has no output matrix, so it cannot generate, only give vectors, and nothing says how "
             "to make them; give --pooling last or mean."
         )
-    loader = _Loader(weights, device, choose_dtype(dtype, weights.dtype, device))
-    return loader.decoder(), weights.quantization
+    _warn_of_another_head(weights)
+    return weights
+
+
+def build_decoder(weights: Weights, device: torch.device, dtype: str) -> Decoder:
+    return _Loader(weights, device, choose_dtype(dtype, weights.dtype, device)).decoder()
+
+
+def _warn_of_another_head(weights: Weights) -> None:
+    """Some files hold a second copy of tied weights. If it is no copy, somebody should know."""
+    head = layout.Tensor("head")
+    stored = weights.place(head).stored
+    if not weights.config.tied_embeddings or stored not in weights.shapes:
+        return
+    embedding, copy = weights.read(layout.Tensor("embedding")), weights.read(head)
+    if copy.shape != embedding.shape or not torch.equal(copy.to(embedding), embedding):
+        logger.warning(
+            "%s says that its embedding is its output matrix too, but holds another one, %r; "
+            "it is not used. If it should be, set tie_word_embeddings to false in config.json.",
+            weights.path,
+            stored,
+        )
 
 
 def check_tensors(weights: Weights) -> None:
@@ -50,7 +76,7 @@ def check_tensors(weights: Weights) -> None:
         place = weights.place(tensor)
         whole = shape if place.index is None or experts is None else (experts.count, *shape)
         expected[place.stored] = whole
-    # A second copy of tied weights, see `_Loader._head`.
+    # A second copy of tied weights.
     spare = (weights.place(layout.Tensor("head")).stored,) if weights.config.tied_embeddings else ()
     check_shapes(weights.path, weights.architecture.name, expected, weights.shapes, spare)
 
@@ -74,25 +100,14 @@ class _Loader:
             embedding,
             [self._layer(index, layer, rotaries) for index, layer in enumerate(self._config.layers)],
             self._norm("final_norm"),
-            Linear(self._head(embedding)) if self._config.has_head else None,
+            self._head(embedding),
             list(rotaries.values()),
         )
 
-    def _head(self, embedding: Tensor) -> Tensor:
-        if not self._config.tied_embeddings:
-            return self._stack(self._layout.head)
-        head = layout.Tensor("head")
-        stored = self._weights.place(head).stored
-        if stored in self._weights.shapes:
-            copy = self._weights.read(head)
-            if copy.shape != embedding.shape or not torch.equal(copy.to(embedding), embedding):
-                logger.warning(
-                    "%s says that its embedding is its output matrix too, but holds another one, %r; "
-                    "it is not used. If it should be, set tie_word_embeddings to false in config.json.",
-                    self._weights.path,
-                    stored,
-                )
-        return embedding
+    def _head(self, embedding: Tensor) -> Linear | None:
+        if not self._config.has_head:
+            return None
+        return Linear(embedding if self._config.tied_embeddings else self._stack(self._layout.head))
 
     def _layer(self, index: int, layer: LayerConfig, rotaries: dict[Rope, Rotary]) -> DecoderLayer:
         names = self._layout.norms(layer)
@@ -160,8 +175,7 @@ class _Loader:
         return Norm(self._vector(name, layer), self._config.norm_eps)
 
     def _vector(self, name: str, layer: int | None) -> Tensor:
-        vector = self._weights.read(layout.Tensor(name, layer))
-        if self._config.norm_weights_from_one:
-            # Kept in float32: near one, half precision would lose most of the difference.
-            return (vector.float() + 1.0).to(self._device)
-        return vector.to(self._device, self._dtype)
+        vector = norm_vector(
+            self._weights.read(layout.Tensor(name, layer)), self._config.norm_weights_from_one
+        )
+        return vector.to(self._device, vector.dtype if self._config.norm_weights_from_one else self._dtype)

@@ -21,9 +21,7 @@ def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.
     if name == "auto":
         return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
     if name == "int8":
-        raise ConfigError(
-            "int8 needs the native kernels, which are not built here; ask for float32, or auto."
-        )
+        raise ConfigError("precision is int8, in which only decoders are computed; ask for auto or float32.")
     return DTYPES[name]
 
 
@@ -44,6 +42,12 @@ def read_tensor(folder: SafetensorsFolder, name: str) -> Tensor:
     with safe_open(folder.tensors[name].file, framework="pt") as file:
         tensor: Tensor = file.get_tensor(name)
     return tensor
+
+
+def norm_vector(vector: Tensor, from_one: bool) -> Tensor:
+    """The weights of a norm. `from_one`: they are stored as their difference from one."""
+    # Kept in float32: near one, half precision would lose most of the difference.
+    return vector.float() + 1.0 if from_one else vector
 
 
 def from_numpy(values: Any) -> Tensor:

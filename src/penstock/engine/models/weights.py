@@ -17,6 +17,7 @@ from penstock.engine.models.gguf_fields import ROPE_FACTORS, gguf_fields
 from penstock.engine.models.layout import Tensor
 from penstock.engine.models.registry import by_class_names, by_gguf_name
 from penstock.engine.models.tensors import from_numpy, read_tensor, stored_dtype
+from penstock.engine.native.quantized import Quantized, from_gguf
 from penstock.errors import ModelError
 from penstock.hub.gguf import GGUFFile
 from penstock.hub.safetensors import SafetensorsFolder
@@ -45,6 +46,9 @@ class Weights(Protocol):
 
     def read(self, tensor: Tensor) -> torch.Tensor:
         """The tensor on the CPU, in a floating-point type, query and key rows in half-split order."""
+
+    def quantized(self, tensor: Tensor) -> Quantized | None:
+        """The same as the small integers that the file stores; None where it stores something else."""
 
 
 def open_weights(path: str | Path) -> Weights:
@@ -95,6 +99,9 @@ class SafetensorsWeights:
     def read(self, tensor: Tensor) -> torch.Tensor:
         return read_tensor(self._folder, self.place(tensor).stored)
 
+    def quantized(self, tensor: Tensor) -> Quantized | None:
+        return None
+
 
 class GGUFWeights:
     dtype = torch.float32
@@ -131,6 +138,24 @@ class GGUFWeights:
         if self.architecture.gguf_interleaves_rotary and tensor.name in ("query", "key"):
             values = _split_rotary_halves(values, self.config.head_dim)
         return values
+
+    def quantized(self, tensor: Tensor) -> Quantized | None:
+        place = self.place(tensor)
+        raw = self._file.raw(place.stored)
+        columns = self._file.tensors[place.stored].shape[-1]
+        found = from_gguf(
+            self._file.tensors[place.stored].type_name,
+            raw if place.index is None else raw[place.index],
+            columns,
+        )
+        if (
+            found is not None
+            and self.architecture.gguf_interleaves_rotary
+            and tensor.name in ("query", "key")
+        ):
+            order = torch.arange(found.values.shape[0])
+            found = found.rows(_split_rotary_halves(order, self.config.head_dim).numpy())
+        return found
 
 
 def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:

@@ -9,12 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.engine.kernels.attention import allocate_cache, copy_blocks, plan_attention
-from penstock.engine.kernels.linear import CPU_MIN_ROWS
 from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, logprobs_of, sample
-from penstock.engine.models.decoder import Decoder, StepInputs
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
+from penstock.engine.run.step import Room, Step, StepModel
 from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
 
@@ -56,32 +54,18 @@ class StepResult:
 class Runner:
     """The device's memory and the model on it."""
 
-    def __init__(
-        self, model: Decoder, num_blocks: int, block_size: int, max_running: int, max_model_len: int
-    ) -> None:
-        config = model.config
-        model.prepare(max_model_len)
+    def __init__(self, model: StepModel, room: Room, max_running: int) -> None:
+        model.open(room)
         self._model = model
-        self._block_size = block_size
-        # One block more than the scheduler knows of: padding is written there.
-        self._scratch_block = num_blocks
-        self._cache = allocate_cache(
-            config.num_layers,
-            config.num_kv_heads,
-            num_blocks + 1,
-            block_size,
-            config.head_dim,
-            model.dtype,
-            model.device,
-        )
-        self._slots = Slots(max_running, max_model_len, -(-max_model_len // block_size), model.device)
+        max_blocks = -(-room.max_model_len // room.block_size)
+        self._slots = Slots(max_running, room.max_model_len, max_blocks, model.device)
         # By slot, of prompts that are computed in several chunks.
         self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
         self._sums: dict[int, Tensor] = {}
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
-        copy_blocks(self._cache, plan.copies)
+        self._model.copy_blocks(plan.copies)
         for sequence in plan.admitted:
             self._slots.load(sequence)
             # What a former owner of the slot left, who was cancelled in the middle of its prompt.
@@ -89,7 +73,7 @@ class Runner:
             self._sums.pop(sequence.slot, None)
         for grant in plan.grants:
             self._slots.update_blocks(grant.sequence)
-        hidden = self._model.forward(self._inputs(plan), self._cache)
+        hidden = self._model.forward(_step(plan), self._slots)
         result = StepResult()
         row = 0
         for grant in plan.grants:
@@ -107,7 +91,7 @@ class Runner:
             return
         logits = self._model.logits(hidden[self._sampled_rows(plan)])
         batch = self._slots.sampling_batch(sampling)
-        sampled = sample(logits[: len(sampling)], batch)
+        sampled = sample(logits, batch)
         slots = torch.tensor([s.slot for s in sampling], device=self._model.device)
         self._slots.tokens[slots, batch.positions] = sampled.tokens.to(torch.int32)
         result.tokens = sampled.tokens.tolist()
@@ -132,10 +116,7 @@ class Runner:
         followed = min(grant.count, sequence.prompt_len - 1 - grant.start)
         for start in range(0, followed, LOGPROB_ROWS):
             end = min(start + LOGPROB_ROWS, followed)
-            rows = hidden[start:end]
-            if end - start < CPU_MIN_ROWS:
-                rows = torch.cat((rows, rows[:1].expand(CPU_MIN_ROWS - (end - start), -1)))
-            logits = self._model.logits(rows)[: end - start]
+            logits = self._model.logits(hidden[start:end])
             first = grant.start + start + 1
             tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
             logprobs = logprobs_of(torch.log_softmax(logits, dim=-1), tokens, wanted or 0)
@@ -161,41 +142,17 @@ class Runner:
         else:
             result.failures[sequence] = _FAILURES[NO_TOKEN]
 
-    def _inputs(self, plan: StepPlan) -> StepInputs:
-        device, size = self._model.device, self._block_size
-        counts = np.array([grant.count for grant in plan.grants])
-        starts = np.array([grant.start for grant in plan.grants])
-        ends = np.cumsum(counts)
-        total = int(ends[-1])
-        positions = np.arange(total) + np.repeat(starts - (ends - counts), counts)
-        slots = np.repeat(np.array([grant.sequence.slot for grant in plan.grants]), counts)
-        slot_rows = torch.from_numpy(slots).to(device)
-        position_rows = torch.from_numpy(positions).to(device)
-        tokens = self._slots.tokens[slot_rows, position_rows]
-        places = self._slots.blocks[slot_rows, position_rows // size].long() * size + position_rows % size
-        padding = max(0, CPU_MIN_ROWS - total)
-        if padding:
-            tokens = _padded(tokens, padding, 0)
-            position_rows = _padded(position_rows, padding, 0)
-            places = _padded(places, padding, self._scratch_block * size)
-        spans = [(grant.start, grant.count, grant.sequence.table.blocks) for grant in plan.grants]
-        return StepInputs(
-            tokens=tokens,
-            positions=position_rows,
-            places=places,
-            groups=plan_attention(spans, self._cache[0], self._model.config.windows),
-        )
-
     def _sampled_rows(self, plan: StepPlan) -> Tensor:
         ends = np.cumsum([grant.count for grant in plan.grants])
         rows = [int(end) - 1 for end, grant in zip(ends, plan.grants, strict=True) if grant.samples]
-        # Fewer rows than a matmul needs are made up with the first row again.
-        rows += [0] * max(0, CPU_MIN_ROWS - len(rows))
         return torch.tensor(rows, device=self._model.device)
 
 
-def _padded(values: Tensor, count: int, value: int) -> Tensor:
-    return torch.cat((values, torch.full((count,), value, dtype=values.dtype, device=values.device)))
+def _step(plan: StepPlan) -> Step:
+    grants = plan.grants
+    numbers = np.array([(g.sequence.slot, g.start, g.count) for g in grants], dtype=np.int32).T
+    slots, starts, counts = np.ascontiguousarray(numbers)
+    return Step(slots, starts, counts, [grant.sequence.table.blocks for grant in grants])
 
 
 def _entries(logprobs: Logprobs) -> Iterator[TokenLogprobs]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from penstock.engine.config import EngineConfig
-from penstock.engine.models.decoder import Decoder
 from penstock.engine.run.defaults import (
     CPU_MAX_RUNNING,
     CPU_STEP_TOKENS,
@@ -18,6 +17,7 @@ from penstock.engine.run.defaults import (
     cpu_kv_bytes,
     gpu_kv_bytes,
 )
+from penstock.engine.run.step import StepModel
 from penstock.errors import ConfigError
 from penstock.machine import available_memory, usable_cpus
 
@@ -56,7 +56,7 @@ def set_threads(wanted: int | None) -> None:
     torch.set_num_threads(wanted or min(torch.get_num_threads(), usable_cpus()))
 
 
-def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
+def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     on_cpu = model.device.type == "cpu"
     max_running = config.max_running or (CPU_MAX_RUNNING if on_cpu else GPU_MAX_RUNNING)
     max_step_tokens = config.max_step_tokens or max(
@@ -64,7 +64,7 @@ def size_engine(config: EngineConfig, model: Decoder) -> EngineSize:
     )
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
-    per_token = model.config.kv_bytes_per_token(model.dtype.itemsize)
+    per_token = model.config.kv_bytes_per_token(model.kv_itemsize)
     available = config.kv_cache_memory or (
         cpu_kv_bytes(available_memory()) if on_cpu else _gpu_memory(config, model.device)
     )

@@ -1,0 +1,80 @@
+"""Compiles the native kernels with the system's C compiler, once for each family of processors.
+
+Needs nothing but Python: `python -m penstock.engine.native.build`, and at install by the build hook.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "source"
+# Variants, best first, with the processor's flags that each needs as /proc/cpuinfo has them.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "avx512vnni": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma", "f16c"),
+}
+_FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-fno-math-errno", "-fvisibility=hidden")
+# Rounding must not depend on what a compiler thinks best in one loop or another.
+_EXACT = ("-ffp-contract=off",)
+_SECONDS = 300
+
+
+def library_path(variant: str, folder: Path | None = None) -> Path:
+    return (folder or HERE / "lib") / f"kernels-{variant}.so"
+
+
+def fingerprint() -> str:
+    """Of the sources: a library that was built from others is built again."""
+    digest = hashlib.sha256()
+    for file in sorted(SOURCE.iterdir()):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def build(folder: Path | None = None) -> list[Path]:
+    """Build whatever is not up to date; the libraries. None, and a printed reason, where it cannot be."""
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+        return _without(f"there are none for {platform.machine()} on {sys.platform}")
+    if compiler is None:
+        return _without("there is no C compiler (cc, gcc or clang)")
+    mark = fingerprint()
+    built = []
+    for variant, needs in VARIANTS.items():
+        path = library_path(variant, folder)
+        stamp = path.with_suffix(".sources")
+        if path.exists() and stamp.exists() and stamp.read_text() == mark:
+            built.append(path)
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Under another name first: a process may have the old one open, another may build at once.
+            scratch = path.with_suffix(f".{os.getpid()}")
+            machine = [f"-m{flag.replace('avx512_vnni', 'avx512vnni')}" for flag in needs]
+            sources = sorted(str(file) for file in SOURCE.glob("*.c"))
+            command = [*compiler.split(), *_FLAGS, *_EXACT, *machine, "-o", str(scratch), *sources, "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            if done.returncode:
+                return _without(f"{compiler} failed: {done.stderr.strip()[-2000:]}")
+            scratch.replace(path)
+            stamp.write_text(mark)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return _without(str(error))
+        built.append(path)
+    return built
+
+
+def _without(reason: str) -> list[Path]:
+    print(f"Native kernels were not built: {reason}. The engine works without, slower.", file=sys.stderr)  # noqa: T201
+    return []
+
+
+if __name__ == "__main__":
+    for built_path in build():
+        print(built_path)  # noqa: T201

@@ -1,0 +1,66 @@
+"""What a model on a device is asked for: all granted tokens of all sequences, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from penstock.engine.models.config import DecoderConfig
+from penstock.engine.run.slots import Slots
+
+Counts = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry for each sequence; `slots` says where its tokens and blocks are."""
+
+    slots: Counts
+    starts: Counts  # position of the first granted token
+    counts: Counts  # granted tokens
+    tables: Sequence[Sequence[int]]  # blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a model must be ready for."""
+
+    num_blocks: int
+    block_size: int
+    max_rows: int  # of one step
+    max_model_len: int
+
+
+class StepModel(Protocol):
+    """A decoder on its device, with its cache."""
+
+    config: DecoderConfig
+    device: torch.device
+    precision: str
+    kv_itemsize: int  # bytes of one cached number
+
+    @property
+    def weight_bytes(self) -> int:
+        """All matrices but the embedding, which is only looked up. A step reads them all, but for experts
+        that none of its tokens chose."""
+
+    def open(self, room: Room) -> None:
+        """Allocate the cache and whatever a step needs; before the first step."""
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks of the cache in all layers: (from, to), one after another."""
+
+    def forward(self, step: Step, slots: Slots) -> Tensor:
+        """The hidden states after the last layer, [rows, hidden size], until the next call."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of rows that `forward` gave; float32, [rows, vocabulary], until the next call."""
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Hidden states after the final norm, as embeddings are made of."""
