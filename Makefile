@@ -12,24 +12,29 @@ ARGS ?=
 PYTHON_BIN := .venv/bin/python
 ENGINE := .venv/.installed-engine
 DEV := .venv/.installed-dev
+# Builds what is missing or older than its C sources; without a compiler it says so and does nothing.
+KERNELS := $(PYTHON_BIN) src/penstock/engine/native/build.py >/dev/null
 export PYTHONUNBUFFERED := 1
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] [ARGS="--max-model-len 4K"]
+	@$(KERNELS)
 	@$(PYTHON_BIN) -m penstock pull "$(or $(MODEL),$(PENSTOCK_MODEL),default)"
 	@exec $(PYTHON_BIN) -m penstock serve $(if $(MODEL),"$(MODEL)") \
 	  $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
-	@tools/packages redis-server
+	@tools/packages redis-server cc=gcc,libc6-dev
+	@$(KERNELS)
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest $(PYTEST)
 
 test-all: lint ## The same, with the slow tests and those against other systems
-	@tools/packages redis-server
+	@tools/packages redis-server cc=gcc,libc6-dev
+	@$(KERNELS)
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	$(PYTHON_BIN) -m pytest -m "" $(PYTEST)
@@ -45,6 +50,7 @@ format: $(DEV) ## Rewrite the code in the project's style
 	$(PYTHON_BIN) -m ruff format .
 
 bench: $(ENGINE) ## Continuous against static batching on the default model (ARGS="--workload W2")
+	@$(KERNELS)
 	@$(PYTHON_BIN) -m penstock bench offline $(if $(MODEL),"$(MODEL)") --compare-static $(ARGS)
 
 constraints: $(DEV) ## Pin what is installed now in constraints.txt
@@ -53,13 +59,14 @@ constraints: $(DEV) ## Pin what is installed now in constraints.txt
 	   | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 
 clean: ## Remove the environments, caches and builds (the model cache stays)
-	rm -rf .venv .venv-clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
+	  src/penstock/engine/native/lib
 
 # One environment, two sizes: what serves, and what also tests.
-$(ENGINE): pyproject.toml constraints.txt
+$(ENGINE): pyproject.toml constraints.txt hatch_build.py
 	@tools/environment engine,hub
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt
+$(DEV): pyproject.toml constraints.txt hatch_build.py
 	@tools/environment engine,hub,dev
 	@touch $@ $(ENGINE)
