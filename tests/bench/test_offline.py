@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.bench.offline import run_continuous, run_static, warm_up
+from penstock.bench.offline import Time, run_continuous, run_static, warm_up
+from penstock.bench.progress import Progress
 from penstock.bench.workloads import Job, Workload
 from penstock.engine.request import EngineStats, Request, TokenEvent
 
@@ -21,8 +22,12 @@ class CountingEngine:
         self.most_together = 0
         self.counted = EngineStats()
 
-    def clock(self) -> float:
-        return self.now
+    @property
+    def clock(self) -> Time:
+        return Time(now=lambda: self.now, sleep=self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
 
     def submit(self, request: Request) -> None:
         assert request.params.max_tokens is not None
@@ -126,14 +131,44 @@ def test_a_request_that_fails_is_an_error_with_its_sentence() -> None:
             return [TokenEvent(request_id=name, finish_reason="error", error="The device is on fire.")]
 
     engine = FailingEngine()
-    engine.now = 1.0
-    ticking = iter(range(100))
-    run = run_continuous(engine, workload(), jobs(2), clock=lambda: float(next(ticking)))
+    run = run_continuous(engine, workload(), jobs(2), clock=engine.clock)
     assert (run.errors, run.first_error, run.output_tokens) == (1, "The device is on fire.", 0)
 
 
-def test_progress_is_told_of_every_wanted_token() -> None:
+def test_progress_counts_wanted_tokens_and_requests() -> None:
     engine = CountingEngine()
-    told: list[int] = []
-    run_static(engine, workload(), jobs(2, 8), batch_size=2, clock=engine.clock, progress=told.append)
-    assert sum(told) == 10
+    seen = Progress()
+    run_static(engine, workload(), jobs(2, 8), batch_size=2, clock=engine.clock, progress=seen)
+    assert seen == Progress(tokens=10, done=2, failed=0, in_flight=0)
+
+
+def test_requests_of_an_open_loop_come_at_their_moments_whatever_still_runs() -> None:
+    engine = CountingEngine()
+    open_loop = Workload(name="W", requests=3, input_len=(1, 1), output_len=(1, 9), rate=1.0)
+    timed = [Job([1000], 4, at=0.0), Job([1001], 2, at=1.5), Job([1002], 1, at=20.0)]
+    run = run_continuous(engine, open_loop, timed, clock=engine.clock)
+    # The second is due in the middle of a step, and waits for its end; the wait counts.
+    assert [when for when, _ in engine.submitted] == pytest.approx([0.0, 2.0, 20.0])
+    assert [sample.sent for sample in run.samples] == [0.0, 1.5, 20.0]
+    assert [sample.ttft for sample in run.samples] == pytest.approx([1.0, 1.5, 1.0])
+    assert run.schedule_lag is not None
+    assert run.schedule_lag.max == pytest.approx(0.5)
+    assert (run.arrivals, run.rate) == ("poisson", 1.0)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_run_that_is_stopped_reports_what_ended_before(static: bool) -> None:
+    engine = CountingEngine()
+    work = jobs(2, 8, 3, 3)
+
+    def stop() -> bool:
+        return engine.now >= 2.0
+
+    if static:
+        run = run_static(engine, workload(), work, batch_size=2, clock=engine.clock, stop=stop)
+        assert (run.requests, run.completed, run.unfinished) == (2, 0, 2)
+    else:
+        run = run_continuous(engine, workload(), work, clock=engine.clock, stop=stop)
+        assert (run.requests, run.completed, run.unfinished) == (4, 1, 3)
+        assert run.output_tokens == 2
+    assert run.wall_seconds == 2.0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from penstock.bench.progress import Progress
 from penstock.bench.statistics import Run, Timing, summarise
 from penstock.bench.workloads import Job, Workload
 from penstock.engine.request import EngineStats, Request, SamplingParams, TokenEvent
 from penstock.errors import PenstockError
-
-Progress = Callable[[int], None]  # called with the number of wanted tokens that just came
 
 
 class Engine(Protocol):
@@ -26,25 +25,37 @@ class Engine(Protocol):
     def stats(self) -> EngineStats: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The clock of a run, in seconds."""
+
+    now: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+
+
 class _Drive:
     """Requests in flight on one engine, and the times of their tokens."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float], progress: Progress) -> None:
+    def __init__(self, engine: Engine, clock: Time, progress: Progress | None) -> None:
         self._engine = engine
         self._clock = clock
-        self._progress = progress
+        self._progress = progress or Progress()
         self.timings: dict[str, Timing] = {}
 
-    def submit(self, name: str, job: Job, *, compute: int | None = None) -> None:
-        """Ask for `compute` tokens, of which only the job's own count."""
+    def submit(self, name: str, job: Job, *, due: float | None = None, compute: int | None = None) -> None:
+        """Ask for `compute` tokens, of which only the job's own count; time counts from `due`."""
         params = SamplingParams(max_tokens=compute or job.output_len, temperature=0.0, ignore_eos=True)
-        self.timings[name] = Timing(self._clock(), wanted=job.output_len, input_tokens=len(job.prompt))
+        now = self._clock.now()
+        timing = Timing(now if due is None else due, wanted=job.output_len, input_tokens=len(job.prompt))
+        timing.lag = max(now - timing.sent, 0.0)
+        self.timings[name] = timing
+        self._progress.in_flight += 1
         self._engine.submit(Request(id=name, prompt=job.prompt, params=params))
 
     def step(self) -> list[str]:
         """One step of the engine; the names of the requests that ended in it."""
         events = self._engine.step()
-        now = self._clock()
+        now = self._clock.now()
         ended = []
         for event in events:
             timing = self.timings[event.request_id]
@@ -52,15 +63,23 @@ class _Drive:
             if counted > 0:
                 timing.tokens_at.append(now)
                 timing.output_tokens += counted
-                self._progress(counted)
+                self._progress.tokens += counted
             timing.cached_tokens = max(timing.cached_tokens, event.cached_tokens)
             if event.finish_reason is not None:
                 timing.ended = now
                 timing.error = event.error or (
                     None if event.finish_reason == "length" else event.finish_reason
                 )
+                self._progress.in_flight -= 1
+                self._progress.done += timing.outcome == "good"
+                self._progress.failed += timing.outcome != "good"
                 ended.append(event.request_id)
         return ended
+
+    def cut_off(self) -> None:
+        """Whatever has not ended will not."""
+        for timing in self.timings.values():
+            timing.cut_off = timing.ended is None
 
 
 def run_continuous(
@@ -69,29 +88,46 @@ def run_continuous(
     jobs: Sequence[Job],
     *,
     repeat: int = 0,
-    clock: Callable[[], float] = time.perf_counter,
-    progress: Progress = lambda _: None,
+    mode: str = "continuous",
+    slo: Mapping[str, float] | None = None,
+    clock: Time | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Requests join the batch as they are sent and leave it as they end."""
+    """Requests join the batch as they are sent and leave it as they end; `stop` ends the run early."""
+    clock = clock or Time()
     drive = _Drive(engine, clock, progress)
     waiting = deque(enumerate(jobs))
     room = workload.clients or len(jobs)
-    before, start = engine.stats(), clock()
-    while waiting or engine.has_work:
+    before, start = engine.stats(), clock.now()
+    while (waiting or engine.has_work) and not stop():
         while waiting and room:
-            number, job = waiting.popleft()
-            drive.submit(f"continuous-{repeat}-{number}", job)
+            number, job = waiting[0]
+            due = None if job.at is None else start + job.at
+            if due is not None and due > clock.now():
+                break
+            waiting.popleft()
+            drive.submit(f"{mode}-{repeat}-{number}", job, due=due)
             room -= 1
-        room += len(drive.step())
-    wall = clock() - start
-    account = engine_account(before, engine.stats())
+        if engine.has_work:
+            room += len(drive.step())
+        else:
+            # Nothing runs, so the next is due later: in short naps, for `stop` is asked between them.
+            clock.sleep(min(start + (waiting[0][1].at or 0.0) - clock.now(), 0.05))
+    wall = clock.now() - start
+    drive.cut_off()
     return summarise(
         list(drive.timings.values()),
         workload=workload.name,
-        mode="continuous",
+        mode=mode,
         repeat=repeat,
         wall=wall,
-        engine=account,
+        start=start,
+        arrivals=workload.arrivals,
+        rate=workload.offered_rate,
+        concurrency=workload.clients,
+        slo=slo,
+        engine=engine_account(before, engine.stats()),
     )
 
 
@@ -102,8 +138,10 @@ def run_static(
     *,
     batch_size: int,
     repeat: int = 0,
-    clock: Callable[[], float] = time.perf_counter,
-    progress: Progress = lambda _: None,
+    slo: Mapping[str, float] | None = None,
+    clock: Time | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Groups of `batch_size`: none starts before the former has wholly ended, none of a group leaves early.
 
@@ -112,26 +150,30 @@ def run_static(
     """
     if batch_size < 1:
         raise PenstockError(f"The batch size must be at least 1, got {batch_size}.")
+    clock = clock or Time()
     drive = _Drive(engine, clock, progress)
-    before, start = engine.stats(), clock()
+    before, start = engine.stats(), clock.now()
     for first in range(0, len(jobs), batch_size):
         group = jobs[first : first + batch_size]
         longest = max(job.output_len for job in group)
         for number, job in enumerate(group, first):
-            drive.submit(f"static-{repeat}-{number}", job, compute=longest)
             # All arrived at the start: a later group has been waiting for its turn.
-            drive.timings[f"static-{repeat}-{number}"].sent = start
-        while engine.has_work:
+            drive.submit(f"static-{repeat}-{number}", job, due=start, compute=longest)
+        while engine.has_work and not stop():
             drive.step()
-    wall = clock() - start
-    account = engine_account(before, engine.stats())
+        if stop():
+            break
+    wall = clock.now() - start
+    drive.cut_off()
     return summarise(
         list(drive.timings.values()),
         workload=workload.name,
         mode="static",
         repeat=repeat,
         wall=wall,
-        engine=account,
+        start=start,
+        slo=slo,
+        engine=engine_account(before, engine.stats()),
     )
 
 

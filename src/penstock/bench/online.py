@@ -1,56 +1,28 @@
-"""Drive any OpenAI-compatible server over HTTP, streaming, as its users do."""
+"""Drive any OpenAI-compatible server over HTTP, streaming, as its users do.
+
+Closed loop: each client sends its next request when its last answer is over. Open loop: requests
+go out at their moments, whatever became of the former, and their latency counts from that moment.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import resource
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
 
-import aiohttp
-
+from penstock.bench.answer import Answer
+from penstock.bench.connection import LINGER_SECONDS, Connection, Dialer
+from penstock.bench.progress import Progress
 from penstock.bench.statistics import Run, Timing, summarise
+from penstock.bench.target import Target, first_model, open_session
 from penstock.bench.workloads import Job, Workload
-from penstock.errors import EngineUnavailableError
 
-Progress = Callable[[int], None]  # called after each answer with its number of tokens
-LINE_BYTES = 2**20  # the longest event that is read
+__all__ = ["Progress", "Target", "first_model", "open_session", "run_online"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A server and how to speak to it."""
-
-    url: str  # without /v1
-    model: str
-    endpoint: Literal["completions", "chat"] = "completions"
-    api_key: str | None = field(default=None, repr=False)
-    timeout: float = 1800.0  # seconds for one answer
-    ignore_eos: bool = True  # a field of ours and of vLLM's; some servers refuse it
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-
-
-async def first_model(url: str, api_key: str | None) -> str:
-    """The name of the model that a server lists first."""
-    target = Target(url=url, model="", api_key=api_key, timeout=10.0)
-    try:
-        async with open_session(target) as session, session.get(f"{url}/v1/models") as response:
-            response.raise_for_status()
-            return str((await response.json())["data"][0]["id"])
-    except aiohttp.ClientResponseError as error:
-        raise EngineUnavailableError(f"{url} answered {error.status} when asked for its models.") from None
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise EngineUnavailableError(
-            f"{url} cannot be reached: {str(error) or 'it did not answer in time'}."
-        ) from None
-    except (ValueError, LookupError, TypeError):
-        raise EngineUnavailableError(f"{url} does not list any model; name one with --model.") from None
+TICK_SECONDS = 0.25  # between looks at who hangs, and whether to stop
+SPARE_FILES = 64  # beside one for each connection
 
 
 async def run_online(
@@ -59,99 +31,158 @@ async def run_online(
     jobs: Sequence[Job],
     *,
     repeat: int = 0,
-    progress: Progress = lambda _: None,
+    mode: str = "online",
+    slo: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Each client sends its next request when its last answer is complete."""
-    waiting = deque(jobs)
-    timings: list[Timing] = []
+    """`stop` ends the run early: what was measured until then is given, the rest counts as unfinished."""
+    load = _Load(target, progress or Progress(), stop)
+    _allow_connections(len(jobs))
+    cpu, start = time.process_time(), time.perf_counter()
+    await load.run(jobs, workload.clients or len(jobs))
+    wall = time.perf_counter() - start
+    return summarise(
+        load.timings,
+        workload=workload.name,
+        mode=mode,
+        repeat=repeat,
+        wall=wall,
+        start=start,
+        arrivals=workload.arrivals,
+        rate=workload.offered_rate,
+        concurrency=workload.clients,
+        slo=slo,
+        client_cpu=time.process_time() - cpu,
+    )
 
-    async def client(session: aiohttp.ClientSession) -> None:
-        while waiting:
-            timing = await _ask(session, target, waiting.popleft())
-            timings.append(timing)
-            progress(timing.output_tokens)
 
-    async with open_session(target) as session:
+class _Load:
+    """Requests in flight to one server."""
+
+    def __init__(self, target: Target, progress: Progress, stop: Callable[[], bool]) -> None:
+        self._target = target
+        self._dialer = Dialer(target)
+        self._progress = progress
+        self._stop = stop
+        self._idle: list[Connection] = []
+        self._under_way: dict[Connection, tuple[float, Answer]] = {}  # since when
+        self.timings: list[Timing] = []
+
+    async def run(self, jobs: Sequence[Job], clients: int) -> None:
+        is_open = any(job.at is not None for job in jobs)
+        work = asyncio.ensure_future(self._open(jobs) if is_open else self._closed(jobs, clients))
+        watch = asyncio.ensure_future(self._watch(work))
+        try:
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.result()
+        finally:
+            watch.cancel()
+            work.cancel()
+            await asyncio.gather(watch, work, return_exceptions=True)
+            for connection in [*self._idle, *self._under_way]:
+                connection.close()
+
+    async def _closed(self, jobs: Sequence[Job], clients: int) -> None:
+        waiting = deque(jobs)
+
+        async def client() -> None:
+            while waiting:
+                await self._ask(waiting.popleft(), None)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(clients, len(jobs))):
+                group.create_task(client())
+
+    async def _open(self, jobs: Sequence[Job]) -> None:
         start = time.perf_counter()
-        await asyncio.gather(*(client(session) for _ in range(workload.clients or len(jobs))))
-        wall = time.perf_counter() - start
-    return summarise(timings, workload=workload.name, mode="online", repeat=repeat, wall=wall)
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                due = start + (job.at or 0.0)
+                if (early := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(early)
+                group.create_task(self._ask(job, due))
 
-
-def open_session(target: Target) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        headers=target.headers,
-        timeout=aiohttp.ClientTimeout(total=target.timeout),
-        connector=aiohttp.TCPConnector(limit=0),
-        read_bufsize=LINE_BYTES,
-    )
-
-
-def _body(target: Target, job: Job) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": target.model,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "temperature": 0.0,
-        "max_tokens": job.output_len,
-    }
-    if target.ignore_eos:
-        body["ignore_eos"] = True
-    if target.endpoint == "chat":
-        # Chat takes text only, so the length is approximate; the server's count is reported.
-        body["messages"] = [{"role": "user", "content": " ".join(_word(token) for token in job.prompt)}]
-    else:
-        body["prompt"] = job.prompt
-    return body
-
-
-async def _ask(session: aiohttp.ClientSession, target: Target, job: Job) -> Timing:
-    path = "/v1/chat/completions" if target.endpoint == "chat" else "/v1/completions"
-    timing = Timing(time.perf_counter(), wanted=job.output_len, input_tokens=len(job.prompt))
-    try:
-        async with session.post(target.url + path, json=_body(target, job)) as response:
-            if response.status != 200:
-                timing.error = f"{response.status}: {(await response.text())[:300]}"
-            else:
-                await _read(response, timing)
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        timing.error = f"{type(error).__name__}: {error}"
-    timing.ended = time.perf_counter()
-    return timing
-
-
-async def _read(response: aiohttp.ClientResponse, timing: Timing) -> None:
-    """Collect the times of the tokens until the stream ends; an end without [DONE] is an error."""
-    async for line in response.content:
-        if not line.startswith(b"data:"):
-            continue
+    async def _ask(self, job: Job, due: float | None) -> None:
         now = time.perf_counter()
-        data = line[5:].strip()
-        if data == b"[DONE]":
-            return
-        event = json.loads(data)
-        if event.get("error"):
-            timing.error = str(event["error"])[:300]
-        _count(event, timing, now)
-    timing.error = timing.error or "The stream ended without [DONE]."
+        timing = Timing(
+            now if due is None else due,
+            wanted=job.output_len,
+            input_tokens=len(job.prompt),
+            exact=self._target.ignore_eos,
+            lag=0.0 if due is None else max(now - due, 0.0),
+        )
+        self.timings.append(timing)
+        self._progress.in_flight += 1
+        try:
+            await self._exchange(self._dialer.request(job), timing)
+        except asyncio.CancelledError:
+            timing.cut_off = True
+            raise
+        finally:
+            timing.ended = timing.ended or time.perf_counter()
+            self._progress.in_flight -= 1
+            self._progress.done += timing.outcome == "good"
+            self._progress.failed += timing.outcome in ("error", "timeout", "short")
+
+    async def _exchange(self, request: bytes, timing: Timing) -> None:
+        """On a connection that is open already, if there is one; if just that one was closed, on another."""
+        while True:
+            kept = self._take_idle()
+            try:
+                connection = kept or await self._connect()
+            except TimeoutError:
+                timing.timed_out, timing.error = True, f"No connection to {self._target.url} in time."
+                return
+            except OSError as error:
+                timing.error = f"No connection to {self._target.url}: {error}."
+                return
+            answer = Answer(timing, self._progress, time.perf_counter())
+            self._under_way[connection] = answer.last, answer
+            try:
+                await connection.ask(request, answer)
+            finally:
+                del self._under_way[connection]
+                if connection.usable:
+                    self._idle.append(connection)
+            if kept is None or connection.heard or timing.timed_out:
+                return
+            timing.error = timing.ended = None
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            if (connection := self._idle.pop()).usable:
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        async with asyncio.timeout(min(self._target.timeout, self._target.stall_timeout)):
+            return await self._dialer.connect()
+
+    async def _watch(self, work: asyncio.Future[None]) -> None:
+        """One look at all requests now and then, rather than a timer for each chunk."""
+        limit, stall = self._target.timeout, self._target.stall_timeout
+        tick = min(TICK_SECONDS, limit / 4, stall / 4)
+        while True:
+            await asyncio.sleep(tick)
+            if self._stop():
+                work.cancel()
+                return
+            now = time.perf_counter()
+            for connection, (since, answer) in [*self._under_way.items()]:
+                if answer.done and now - (answer.timing.ended or now) > LINGER_SECONDS:
+                    connection.give_up("")
+                elif now - since > limit:
+                    connection.give_up(f"No answer within {limit:g} s.")
+                elif now - answer.last > stall:
+                    connection.give_up(f"No token for {stall:g} s.")
 
 
-def _count(event: dict[str, Any], timing: Timing, now: float) -> None:
-    for choice in event.get("choices") or ():
-        text = choice["text"] if "text" in choice else (choice.get("delta") or {}).get("content")
-        # A text chunk that is empty is a token still (half a character), unless it only closes the answer.
-        if text or (text == "" and "text" in choice and not choice.get("finish_reason")):
-            timing.tokens_at.append(now)
-            timing.output_tokens += 1
-    # The server's own count, when it gives one: a chunk may carry several tokens.
-    if usage := event.get("usage"):
-        timing.output_tokens = usage.get("completion_tokens") or timing.output_tokens
-        timing.input_tokens = usage.get("prompt_tokens") or timing.input_tokens
-        timing.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-
-
-def _word(token: int) -> str:
-    """A pronounceable stand-in for a token id."""
-    return "".join(
-        "bcdfgklmnprstvz"[token // 75**i % 15] + "aeiou"[token // (75**i * 15) % 5] for i in range(2)
-    )
+def _allow_connections(count: int) -> None:
+    """Many systems allow a process 1,024 files until it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -94,25 +94,18 @@ Clients = Annotated[
 
 
 def chosen_workloads(
-    names: list[str] | None,
-    requests: int | None,
-    input_len: str | None,
-    output_len: str | None,
-    prefix_len: int | None,
-    clients: int | None,
+    names: list[str] | None, *, trace: str | None = None, speed: float = 1.0, **changes: Any
 ) -> list[Workload]:
-    wanted: list[str | None] = [*names] if names else [None]
-    return [
-        workloads.choose(
-            name,
-            requests=requests,
-            input_len=input_len,
-            output_len=output_len,
-            prefix_len=prefix_len,
-            clients=clients,
-        )
-        for name in wanted
-    ]
+    """By name with what was given beside it changed (`workloads.choose`), or the one of a trace file."""
+    if trace is None:
+        wanted: list[str | None] = [*names] if names else [None]
+        return [workloads.choose(name, **changes) for name in wanted]
+    for option, value in {"workload": names, **changes}.items():
+        if value is not None:
+            raise ConfigError(
+                f"--trace has requests of its own, so --{option.replace('_', '-')} has no place beside it."
+            )
+    return [workloads.traced(trace, speed=speed)]
 
 
 @contextmanager
@@ -154,7 +147,6 @@ def show(
             runs=runs,
             ceilings=limits,
             price_per_hour=price_per_hour,
-            saturation=saturation,
         ),
         json_path,
         html_path,

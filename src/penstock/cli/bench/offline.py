@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.bench.memory import MemorySampler
+from penstock.bench.slo import parse_slo
+from penstock.bench.workloads import Job, Workload
 from penstock.cli.bench.common import (
     Clients,
     Html,
@@ -24,12 +29,24 @@ from penstock.cli.bench.common import (
     ShowCeilings,
     check_writable,
     chosen_workloads,
-    progress,
     show,
+)
+from penstock.cli.bench.load import (
+    Arrivals,
+    BurstSize,
+    Interruption,
+    Rate,
+    Slo,
+    Speed,
+    Trace,
+    check_something_measured,
+    leave,
+    live,
 )
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
 from penstock.config import Settings
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.bench.statistics import Run
@@ -38,6 +55,7 @@ EPILOG = examples(
     ("penstock bench offline --compare-static", "64 mixed requests, continuous against static batching"),
     ("penstock bench offline -w W1 -w W4 --json bench.json", "two workloads, also as JSON"),
     ("penstock bench offline --requests 8 --input-len 100-200 --output-len 50", "a workload of one's own"),
+    ("penstock bench offline --trace requests.jsonl --speed 2", "requests as they came, twice as fast"),
 )
 
 
@@ -50,6 +68,12 @@ def offline(
     output_len: OutputLen = None,
     prefix_len: PrefixLen = None,
     clients: Clients = None,
+    rate: Rate = None,
+    arrivals: Arrivals = None,
+    burst_size: BurstSize = None,
+    trace: Trace = None,
+    speed: Speed = 1.0,
+    slo: Slo = None,
     compare_static: Annotated[
         bool, typer.Option("--compare-static", help="Also run static batching on the same engine.")
     ] = False,
@@ -64,7 +88,22 @@ def offline(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Run the engine in this process, without HTTP."""
-    chosen = chosen_workloads(workload, requests, input_len, output_len, prefix_len, clients)
+    chosen = chosen_workloads(
+        workload,
+        trace=trace,
+        speed=speed,
+        requests=requests,
+        input_len=input_len,
+        output_len=output_len,
+        prefix_len=prefix_len,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        burst_size=burst_size,
+    )
+    limits_of_answers = parse_slo(slo) if slo else None
+    if compare_static and any(item.offered_rate is not None for item in chosen):
+        raise ConfigError("--compare-static has all requests at the start; leave --rate and --trace out.")
     check_writable(json_path, html_path)
     from penstock.bench.ceilings import measure
     from penstock.bench.offline import run_continuous, run_static, warm_up
@@ -74,24 +113,54 @@ def offline(
     runs: list[Run] = []
     files = fetched(settings.model)
     print(f"Loading {files.name} ...", file=sys.stderr)
+    begin = time.perf_counter()
     with LLM(str(files.path), **engine_options(settings)) as llm:
         info = llm.engine.info
-        limits = measure(info.device, settings.threads) if ceilings else None
         warm_up(llm.engine, vocab_size=info.vocab_size)
-        for item in chosen:
-            for number in range(repeat):
-                jobs = item.jobs(repeat=number, salt=salt, vocab_size=info.vocab_size)
-                with progress(f"{item.name} continuous", sum(job.output_len for job in jobs)) as tick:
-                    runs.append(run_continuous(llm.engine, item, jobs, repeat=number, progress=tick))
-                if compare_static:
-                    jobs = item.jobs(repeat=number, salt=salt + "-static", vocab_size=info.vocab_size)
-                    with progress(f"{item.name} static", sum(job.output_len for job in jobs)) as tick:
-                        runs.append(
-                            run_static(
-                                llm.engine, item, jobs, batch_size=batch_size, repeat=number, progress=tick
+        startup = time.perf_counter() - begin
+        limits = measure(info.device, settings.threads) if ceilings else None
+
+        def jobs_of(item: Workload, number: int, kind: str = "") -> list[Job]:
+            jobs = item.jobs(repeat=number, salt=f"{salt}{kind}", vocab_size=info.vocab_size)
+            return [
+                job if job.text is None else replace(job, prompt=llm.tokenizer.encode(job.text))
+                for job in jobs
+            ]
+
+        with Interruption() as stop:
+            for item, number in ((item, number) for item in chosen for number in range(repeat)):
+                for static in (False, True) if compare_static else (False,):
+                    if stop():
+                        break
+                    jobs = jobs_of(item, number, "-static" if static else "")
+                    title = f"{item.name} {'static' if static else 'continuous'}"
+                    with live(title, jobs) as progress, MemorySampler(os.getpid()) as memory:
+                        run: Run
+                        if static:
+                            run = run_static(
+                                llm.engine,
+                                item,
+                                jobs,
+                                batch_size=batch_size,
+                                repeat=number,
+                                slo=limits_of_answers,
+                                progress=progress,
+                                stop=stop,
                             )
-                        )
-    subject = {"model": settings.model, "salt": salt, **asdict(info)}
-    if compare_static:
-        subject["static_batch_size"] = batch_size
-    show("offline", subject, runs, limits, json_path, html_path, price_per_hour)
+                        else:
+                            run = run_continuous(
+                                llm.engine,
+                                item,
+                                jobs,
+                                repeat=number,
+                                slo=limits_of_answers,
+                                progress=progress,
+                                stop=stop,
+                            )
+                    runs.append(replace(run, peak_memory_bytes=memory.peak, startup_seconds=startup))
+            check_something_measured(runs, stop)
+            subject = {"model": settings.model, "salt": salt, **asdict(info)}
+            if compare_static:
+                subject["static_batch_size"] = batch_size
+            show("offline", subject, runs, limits, json_path, html_path, price_per_hour)
+            leave(runs, stop)

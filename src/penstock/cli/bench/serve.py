@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.bench.memory import MemorySampler
+from penstock.bench.slo import parse_slo, seconds
 from penstock.cli.bench.common import (
     Clients,
     Html,
@@ -25,8 +28,33 @@ from penstock.cli.bench.common import (
     check_url,
     check_writable,
     chosen_workloads,
-    progress,
     show,
+)
+from penstock.cli.bench.load import (
+    SERVER_PANEL,
+    ApiKey,
+    Arrivals,
+    BurstSize,
+    Endpoint,
+    IgnoreEos,
+    Interruption,
+    Model,
+    Pid,
+    Rate,
+    Slo,
+    Speed,
+    StallTimeout,
+    Timeout,
+    Trace,
+    base_url,
+    check_endpoint,
+    check_pid,
+    check_something_measured,
+    check_timeouts,
+    leave,
+    live,
+    make_target,
+    run_async,
 )
 from penstock.cli.options import examples
 from penstock.errors import ConfigError
@@ -36,41 +64,60 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     ("penstock bench serve --url http://127.0.0.1:8000 -w W3 -r 3", "16 clients, the median of three runs"),
+    ("penstock bench serve --endpoint chat --requests 100 --clients 10", "chat, closed loop"),
     (
-        "penstock bench serve --url http://127.0.0.1:8000 --endpoint chat --requests 100 --clients 10",
-        "chat, closed loop",
+        "penstock bench serve --rate 4 --requests 200 --slo ttft=500ms,tpot=50ms",
+        "open loop, with an SLO",
+    ),
+    ("penstock bench serve --trace requests.jsonl --speed 2", "requests as they came, twice as fast"),
+    (
+        'penstock bench serve --server "penstock serve" -w W3',
+        "starts the server itself",
     ),
 )
 
 
 def serve(
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="The server to measure.")
+        str, typer.Option("--url", metavar="URL", help="The server to measure.", rich_help_panel=SERVER_PANEL)
     ] = "http://127.0.0.1:8000",
-    model: Annotated[
+    model: Model = None,
+    api_key: ApiKey = None,
+    endpoint: Endpoint = "completions",
+    ignore_eos: IgnoreEos = True,
+    timeout: Timeout = "30m",
+    stall_timeout: StallTimeout = "5m",
+    pid: Pid = None,
+    server: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="Model name.", show_default="the first it lists"),
+        typer.Option(
+            "--server",
+            metavar="COMMAND",
+            help="Start this server, measure its start-up and memory too, and end it afterwards.",
+            rich_help_panel=SERVER_PANEL,
+        ),
     ] = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", metavar="KEY", help="Key for the server; OPENAI_API_KEY otherwise."),
-    ] = None,
-    endpoint: Annotated[
+    server_timeout: Annotated[
         str,
         typer.Option(
-            "--endpoint", metavar="NAME", help="completions (exact token ids) or chat (about as many words)."
+            "--server-timeout",
+            metavar="TIME",
+            help="For the first answer of a server that is started here.",
+            rich_help_panel=SERVER_PANEL,
         ),
-    ] = "completions",
-    ignore_eos: Annotated[
-        bool,
-        typer.Option("--ignore-eos/--no-ignore-eos", help="Ask for answers of exactly the wanted length."),
-    ] = True,
+    ] = "5m",
     workload: Names = None,
     requests: Requests = None,
     input_len: InputLen = None,
     output_len: OutputLen = None,
     prefix_len: PrefixLen = None,
     clients: Clients = None,
+    rate: Rate = None,
+    arrivals: Arrivals = None,
+    burst_size: BurstSize = None,
+    trace: Trace = None,
+    speed: Speed = 1.0,
+    slo: Slo = None,
     repeat: Repeat = 1,
     salt: Salt = None,
     json_path: Json = None,
@@ -79,29 +126,70 @@ def serve(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
-    chosen = chosen_workloads(workload, requests, input_len, output_len, prefix_len, clients)
+    chosen = chosen_workloads(
+        workload,
+        trace=trace,
+        speed=speed,
+        requests=requests,
+        input_len=input_len,
+        output_len=output_len,
+        prefix_len=prefix_len,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        burst_size=burst_size,
+    )
+    limits_of_answers = parse_slo(slo) if slo else None
+    check_endpoint(endpoint)
+    times = check_timeouts(timeout, stall_timeout)
+    patience = seconds("server-timeout", server_timeout)
+    if pid is not None and server is not None:
+        raise ConfigError("--server is measured by itself; give --pid only for a server that runs already.")
+    check_pid(pid)
     check_writable(json_path, html_path)
     host = check_url(url)
-    if endpoint not in ("completions", "chat"):
-        raise ConfigError(f"--endpoint must be completions or chat, got {endpoint!r}.")
     from penstock.bench.ceilings import measure
-    from penstock.bench.online import Target, first_model, run_online
+    from penstock.bench.online import run_online
+    from penstock.bench.server import started
 
     key = api_key or os.environ.get("OPENAI_API_KEY")
-    base = url.rstrip("/").removesuffix("/v1")
-    name = model or asyncio.run(first_model(base, key))
-    target = Target(url=base, model=name, endpoint=endpoint, api_key=key, ignore_eos=ignore_eos)  # type: ignore[arg-type]
-    # Another machine's ceilings cannot be measured from here.
-    here = host in ("127.0.0.1", "localhost", "::1")
-    limits = measure() if ceilings and here else None
+    base = base_url(url)
     salt = salt or secrets.token_hex(4)
+    # Another machine's ceilings cannot be measured from here; while a server starts they would slow it.
+    here = host in ("127.0.0.1", "localhost", "::1")
+    limits = measure() if ceilings and here and server is not None else None
     runs: list[Run] = []
-    for item in chosen:
-        for number in range(repeat):
+    with Interruption() as stop, ExitStack() as stack:
+        startup = None
+        if server is not None:
+            begun = stack.enter_context(
+                started(server, base, model=model, api_key=key, patience=patience, stop=stop)
+            )
+            pid, model, startup = begun.pid, begun.model, begun.startup_seconds
+        target = make_target(
+            base,
+            model=model,
+            api_key=key,
+            endpoint=endpoint,
+            ignore_eos=ignore_eos,
+            timeout=times[0],
+            stall_timeout=times[1],
+        )
+        if ceilings and here and server is None:
+            limits = measure()
+        for item, number in ((item, number) for item in chosen for number in range(repeat)):
+            if stop():
+                break
             jobs = item.jobs(repeat=number, salt=salt)
-            with progress(item.name, sum(job.output_len for job in jobs)) as tick:
-                runs.append(asyncio.run(run_online(target, item, jobs, repeat=number, progress=tick)))
-    subject = {"url": base, "model": name, "endpoint": endpoint, "salt": salt}
+            with live(item.name, jobs) as progress, MemorySampler(pid) as memory:
+                work = run_online(
+                    target, item, jobs, repeat=number, slo=limits_of_answers, progress=progress, stop=stop
+                )
+                run = run_async(work)
+            runs.append(replace(run, peak_memory_bytes=memory.peak, startup_seconds=startup))
+    check_something_measured(runs, stop)
+    subject = {"url": base, "model": target.model, "endpoint": endpoint, "salt": salt}
+    if server is not None:
+        subject["server"] = server
     show("serve", subject, runs, limits, json_path, html_path, price_per_hour)
-    if any(run.errors for run in runs):
-        raise typer.Exit(1)
+    leave(runs, stop)

@@ -1,0 +1,278 @@
+"""`penstock bench compare`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.bench.compare import Comparison, compare, compared, turns, worse
+from penstock.bench.result import read_result
+from penstock.bench.slo import parse_slo
+from penstock.bench.workloads import Workload
+from penstock.cli.bench.common import (
+    Clients,
+    Html,
+    InputLen,
+    Json,
+    Names,
+    OutputLen,
+    PrefixLen,
+    PricePerHour,
+    Repeat,
+    Requests,
+    Salt,
+    ShowCeilings,
+    check_url,
+    check_writable,
+    chosen_workloads,
+    publish,
+    published_command,
+)
+from penstock.cli.bench.load import (
+    INTERRUPTED,
+    SERVER_PANEL,
+    ApiKey,
+    Arrivals,
+    BurstSize,
+    Endpoint,
+    IgnoreEos,
+    Interruption,
+    Model,
+    Rate,
+    Slo,
+    StallTimeout,
+    Timeout,
+    base_url,
+    check_endpoint,
+    check_something_measured,
+    check_timeouts,
+    live,
+    make_target,
+    run_async,
+)
+from penstock.cli.options import examples
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.bench.statistics import Run
+    from penstock.bench.target import Target
+
+EPILOG = examples(
+    ("penstock bench compare before.json after.json", "two results of --json, B against A"),
+    (
+        "penstock bench compare before.json after.json --fail-if-worse 5",
+        "status 1 if B is more than 5% worse",
+    ),
+    (
+        "penstock bench compare --url http://127.0.0.1:8000 --url http://127.0.0.1:8001 -w W3 -r 3",
+        "two servers in turns: A B B A A B",
+    ),
+)
+SIDES = 2
+
+
+def compare_command(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[A.json B.json]", help="Two results of --json.")
+    ] = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="A server to measure; give it twice, A and then B.",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", metavar="NAME", help="What A and then B are called.", show_default="from the files"
+        ),
+    ] = None,
+    fail_if_worse: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-if-worse",
+            metavar="PERCENT",
+            min=0,
+            help="The status is 1 if B is worse by more: output or decode tok/s, goodput, TTFT or end to end "
+            "p50, failures. Not by what is within the spread.",
+        ),
+    ] = None,
+    model: Model = None,
+    api_key: ApiKey = None,
+    endpoint: Endpoint = "completions",
+    ignore_eos: IgnoreEos = True,
+    timeout: Timeout = "30m",
+    stall_timeout: StallTimeout = "5m",
+    workload: Names = None,
+    requests: Requests = None,
+    input_len: InputLen = None,
+    output_len: OutputLen = None,
+    prefix_len: PrefixLen = None,
+    clients: Clients = None,
+    rate: Rate = None,
+    arrivals: Arrivals = None,
+    burst_size: BurstSize = None,
+    slo: Slo = None,
+    repeat: Repeat = 3,
+    salt: Salt = None,
+    json_path: Json = None,
+    html_path: Html = None,
+    price_per_hour: PricePerHour = None,
+    ceilings: ShowCeilings = True,
+) -> None:
+    """Set two results beside each other, or measure two servers in turns."""
+    names = _names(name)
+    if files and url:
+        raise ConfigError("Give either two results to compare or --url twice, not both.")
+    check_writable(json_path, html_path)
+    if not url:
+        if files is None or len(files) != SIDES:
+            raise ConfigError(f"Give two results to compare, or --url twice; got {len(files or ())} files.")
+        sides = [read_result(path) for path in files]
+        shown = names or (_stem(files[0]), _stem(files[1]))
+        comparisons = compare(sides[0], sides[1], shown)
+        _show(sides, comparisons, shown, False, json_path, html_path)
+        _judge(comparisons, shown, fail_if_worse)
+        return
+    if len(url) != SIDES:
+        raise ConfigError(f"--url must be given twice, for A and for B; got it {len(url)} times.")
+    for one in url:
+        check_url(one)
+    check_endpoint(endpoint)
+    times = check_timeouts(timeout, stall_timeout)
+    limits_of_answers = parse_slo(slo) if slo else None
+    chosen = chosen_workloads(
+        workload,
+        requests=requests,
+        input_len=input_len,
+        output_len=output_len,
+        prefix_len=prefix_len,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        burst_size=burst_size,
+    )
+    from penstock.bench.ceilings import measure
+    from penstock.bench.report import report
+
+    salt = salt or secrets.token_hex(4)
+    key = api_key or os.environ.get("OPENAI_API_KEY")
+    targets = [
+        make_target(
+            base_url(one),
+            model=model,
+            api_key=key,
+            endpoint=endpoint,
+            ignore_eos=ignore_eos,
+            timeout=times[0],
+            stall_timeout=times[1],
+        )
+        for one in url
+    ]
+    near = all(check_url(one) in ("127.0.0.1", "localhost", "::1") for one in url)
+    limits = measure() if ceilings and near else None
+    shown = names or (targets[0].url, targets[1].url)
+    with Interruption() as stop:
+        runs = _in_turns(targets, shown, chosen, repeat, salt, limits_of_answers, stop)
+    check_something_measured([*runs[0], *runs[1]], stop)
+    sides = [
+        report(
+            kind="serve",
+            command=published_command(),
+            subject={"url": target.url, "model": target.model, "endpoint": endpoint, "salt": salt},
+            runs=found,
+            ceilings=limits,
+            price_per_hour=price_per_hour,
+        )
+        for target, found in zip(targets, runs, strict=True)
+    ]
+    try:
+        comparisons = compare(sides[0], sides[1], shown)
+    except ConfigError:
+        if not stop():
+            raise
+        comparisons = []  # stopped too early; what was measured is shown all the same
+    _show(sides, comparisons, shown, True, json_path, html_path)
+    if stop():
+        raise typer.Exit(INTERRUPTED)
+    _judge(comparisons, shown, fail_if_worse)
+
+
+def _names(given: list[str] | None) -> tuple[str, str] | None:
+    if not given:
+        return None
+    if len(given) != SIDES:
+        raise ConfigError(f"--name must be given twice, for A and for B; got it {len(given)} times.")
+    return given[0], given[1]
+
+
+def _stem(path: str) -> str:
+    return Path(path).stem
+
+
+def _in_turns(
+    targets: list[Target],
+    names: tuple[str, str],
+    chosen: list[Workload],
+    repeat: int,
+    salt: str,
+    slo: dict[str, float] | None,
+    stop: Interruption,
+) -> tuple[list[Run], list[Run]]:
+    """What has ended, also when the person who measures stops it."""
+    from penstock.bench.online import run_online
+
+    runs: tuple[list[Run], list[Run]] = ([], [])
+    for item in chosen:
+        for side, number in turns(repeat):
+            if stop():
+                return runs
+            # Other prompts for each side: behind the two may be one cache.
+            jobs = item.jobs(repeat=number, salt=f"{salt}-{side}")
+            with live(f"{item.name} {names[side]}", jobs) as progress:
+                work = run_online(
+                    targets[side], item, jobs, repeat=number, slo=slo, progress=progress, stop=stop
+                )
+                runs[side].append(run_async(work))
+    return runs
+
+
+def _show(
+    sides: list[dict[str, Any]],
+    comparisons: list[Comparison],
+    names: tuple[str, str],
+    interleaved: bool,
+    json_path: str | None,
+    html_path: str | None,
+) -> None:
+    from penstock.bench.report import frame
+
+    subject = {"names": list(names), "interleaved": interleaved}
+    content = frame("compare", published_command(), subject, None)
+    publish(content | compared(sides, comparisons), json_path, html_path)
+
+
+def _judge(comparisons: list[Comparison], names: tuple[str, str], percent: float | None) -> None:
+    if percent is None:
+        return
+    found = worse(comparisons, percent)
+    for one in found:
+        print(_complaint(one, names, percent), file=sys.stderr)
+    if found:
+        raise typer.Exit(1)
+
+
+def _complaint(one: Comparison, names: tuple[str, str], percent: float) -> str:
+    by = one.worse_by()
+    amount = f"{by:.1%}" if by != float("inf") else f"{one.b.median:g} after none"
+    return (
+        f"{one.run}: {one.label} of {names[1]} is worse than {names[0]} by {amount} (allowed: {percent:g}%)."
+    )
