@@ -31,7 +31,7 @@ def run(mode: str = "online", wall: float = 2.0, *, requests: int = 1, **changes
 
 def content(runs: list[Run], *, kind: str = "serve", **changes: Any) -> dict[str, Any]:
     """A result as it is written; what is not an option of `report` is of the subject."""
-    options = {name: changes.pop(name) for name in ("price_per_hour", "saturation") if name in changes}
+    options = {name: changes.pop(name) for name in ("price_per_hour",) if name in changes}
     return report(
         kind=kind,
         command=["penstock", "bench", kind, "--salt", "a b"],

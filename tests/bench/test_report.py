@@ -125,8 +125,8 @@ def test_repeats_show_their_range_beside_the_median() -> None:
 
 
 def test_a_sweep_shows_the_growth_and_where_it_ends() -> None:
-    runs = [run("sweep", wall, concurrency=n, arrivals="closed") for wall, n in ((4, 1), (2, 2), (2, 4))]
-    text = printed(content(runs, kind="sweep", saturation=1))
+    runs = [run("sweep", wall, concurrency=n, arrivals="closed") for wall, n in ((4, 1), (2, 2), (2.1, 4))]
+    text = printed(content(runs, kind="sweep"))
     assert row(text, "W2 2 clients", "1.0", "+100%")
     assert [line for line in text.splitlines() if "2 clients" in line and "saturated" in line]
     assert not [line for line in text.splitlines() if "4 clients" in line and "saturated" in line]

@@ -8,13 +8,13 @@ is claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.bench.figures import FIGURES, Figure, Spread, grouped, identity, load, spread
 from penstock.bench.result import WITH_RUNS, runs_of
 from penstock.bench.statistics import Run
-from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number
+from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number, run_tables
 from penstock.errors import ConfigError
 
 LENGTH_TOLERANCE = 0.02  # servers may count a token of the template more
@@ -72,6 +72,18 @@ def compare(a: dict[str, Any], b: dict[str, Any], names: tuple[str, str] = ("A",
     return found
 
 
+def turns(repeats: int) -> Iterator[tuple[int, int]]:
+    """Side and repeat in the order A B, B A, A B ...: what drifts on a machine meets both alike."""
+    for repeat in range(repeats):
+        for side in (0, 1) if repeat % 2 == 0 else (1, 0):
+            yield side, repeat
+
+
+def compared(sides: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """What the result has beside the fields that all kinds have."""
+    return {"sides": list(sides), "comparisons": [asdict(one) for one in comparisons]}
+
+
 def worse(comparisons: Sequence[Comparison], percent: float) -> list[Comparison]:
     """The deciding figures of B that are worse by more than `percent`, and not within the spread."""
     return [
@@ -87,6 +99,13 @@ def compare_items(content: dict[str, Any]) -> Iterator[Item]:
     """The tables of a comparison, from what its file holds."""
     names = content["subject"]["names"]
     comparisons = comparisons_of(content)
+    if not comparisons:
+        yield Note("Stopped before both had a whole run: there is nothing to compare.", "bad")
+        for name, side in zip(names, content["sides"], strict=True):
+            if runs := runs_of(side):
+                yield Note(f"{name}:", "strong")
+                yield from run_tables(side, runs)
+        return
     yield from _surroundings_differ(content)
     for run in dict.fromkeys(one.run for one in comparisons):
         yield _table(run, names, [one for one in comparisons if one.run == run])
@@ -94,8 +113,8 @@ def compare_items(content: dict[str, Any]) -> Iterator[Item]:
         yield Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
     else:
         yield Note(
-            "Beyond the spread: the ranges of the repeats do not touch. Of two equal servers with three "
-            "repeats each, one figure in ten would do that by chance; with five, one in 126."
+            "Neither is better where the ranges of the repeats touch. Of two equal servers with three "
+            "repeats each, one figure in ten has a winner by chance; with five, one in 126."
         )
 
 
@@ -131,7 +150,9 @@ def _better(figure: Figure, a: Spread, b: Spread) -> str | None:
 
 
 def _by_identity(content: dict[str, Any]) -> dict[tuple[object, ...], list[Run]]:
-    return {identity(group[0]): group for group in grouped(runs_of(content))}
+    """A run that was cut off did other work than a whole one, and is left out."""
+    whole = [run for run in runs_of(content) if not run.unfinished]
+    return {identity(group[0]): group for group in grouped(whole)}
 
 
 def _list(groups: dict[tuple[object, ...], list[Run]]) -> str:
@@ -205,6 +226,6 @@ def _verdict(one: Comparison) -> Cell:
     if one.better is None:
         return Cell("equal")
     if one.beyond_spread is False:
-        return Cell("within spread")
+        return Cell("neither")
     tone: Tone = "good" if one.better == "B" else "bad"
     return Cell(one.better, tone) if one.beyond_spread else Cell(f"{one.better}?")

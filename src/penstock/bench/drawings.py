@@ -38,6 +38,7 @@ def _sweep_plots(content: dict[str, Any]) -> list[Plot]:
     def at(run: Run) -> float:
         return float(run.concurrency or 0) if clients else run.rate or 0.0
 
+    saturated = [chosen[place] for place in content["saturation"].values() if place is not None]
     x = axis(offered, [at(run) for run in chosen], may_log=True)
     rates = [run.output_tokens_per_second for run in chosen]
     grown = [
@@ -51,6 +52,7 @@ def _sweep_plots(content: dict[str, Any]) -> list[Plot]:
             x,
             axis("output tok/s", rates),
             grown,
+            limits=[(at(run), f"{run.workload} saturated") for run in saturated],
         ),
         *(_latency_against(of, rates, metric) for metric in ("ttft", "e2e")),
         *_curves(chosen),
@@ -70,7 +72,7 @@ def _latency_against(of: dict[str, list[Run]], rates: Sequence[float], metric: s
             series.append(Series(f"{name} {quantile}" if len(of) > 1 else quantile, points, marks=True))
     heights = [height for one in series for _, height in one.points]
     return lines(
-        f"{METRICS[metric]} against throughput",
+        f"{_capital(metric)} against throughput",
         "Each dot is a load. Lower and further right is better.",
         axis("output tok/s", rates),
         axis(f"{METRICS[metric]}, ms", heights, may_log=True),
@@ -96,7 +98,7 @@ def _curves(runs: Sequence[Run]) -> list[Plot]:
         values = [millis for one in series for millis, _ in one.points]
         plots.append(
             lines(
-                f"{METRICS[metric]}: distribution",
+                f"{_capital(metric)}: distribution",
                 f"Share of {what} that took at most so long; further left is better.{left_out}",
                 axis("ms", values, may_log=True),
                 SHARE,
@@ -105,6 +107,11 @@ def _curves(runs: Sequence[Run]) -> list[Plot]:
             )
         )
     return plots
+
+
+def _capital(metric: str) -> str:
+    name = METRICS[metric]
+    return name[0].upper() + name[1:]
 
 
 def _timeline(run: Run) -> Plot | None:

@@ -75,7 +75,7 @@ FIGURES = (
     ),
     Figure(
         name="goodput_requests_per_second",
-        label="goodput, requests/s",
+        label="goodput, req/s",
         of=lambda run: run.goodput.requests_per_second if run.goodput else None,
         higher_is_better=True,
         decides=True,

@@ -20,7 +20,7 @@ MOST_HEADLINES = 4  # runs whose main figures stand at the top
 TITLES = {
     "offline": "The engine in one process",
     "serve": "A server under load",
-    "sweep": "A server from idle to saturation",
+    "sweep": "From idle to saturation",
     "compare": "Two results compared",
     "embed": "Embeddings",
     "quality": "Quality of the fast path",

@@ -12,32 +12,43 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 460, 290  # units of the drawing; small, so that text stays legible on a phone
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 44
 COLOURS = 6
 NAME_LETTERS = 15  # beside a bar
+LOG_MARGIN = 1.1
+MOST_WITH_PARTS = 300  # a range up to which 2 and 5 are ticks too
 LOG_FROM = 30  # a range wider than this factor is drawn on a log scale, and the axis says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """`low` and `high` are the data's; a linear axis begins at zero unless the data is below."""
+    """`low` and `high` are the data's. A linear axis ends at ticks, a log axis just around the data."""
 
     label: str
     low: float
     high: float
     log: bool = False
+    whole: bool = False  # counts: no ticks between two numbers
 
     @property
     def title(self) -> str:
         return f"{self.label} (log scale)" if self.log else self.label
 
     def ticks(self) -> list[float]:
-        return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
+        if self.log:
+            first, last = self.ends()
+            return [tick for tick in _steps(first, last) if first <= tick <= last]
+        return _linear_ticks(self.low, self.high, 1.0 if self.whole else 0.0)
+
+    def ends(self) -> tuple[float, float]:
+        if self.log:
+            return self.low / LOG_MARGIN, self.high * LOG_MARGIN
+        ticks = self.ticks()
+        return ticks[0], ticks[-1]
 
     def share(self, value: float) -> float:
-        """Where a value is on the axis: 0 at its first tick, 1 at its last."""
-        ticks = self.ticks()
-        first, last = ticks[0], ticks[-1]
+        """Where a value is on the axis: 0 at its beginning, 1 at its end."""
+        first, last = self.ends()
         if self.log:
             return math.log(max(value, first) / first) / math.log(last / first)
         return (value - first) / (last - first)
@@ -102,11 +113,13 @@ def lines(
     place = _Frame(x, y)
     drawn = [place.grid()]
     for value, name in limits:
-        if x.ticks()[0] <= value <= x.ticks()[-1]:
+        if x.ends()[0] <= value <= x.ends()[1]:
             at = place.x(value)
+            side, anchor = (4, "start") if at < WIDTH * 0.7 else (-4, "end")
             drawn.append(
                 f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-                f'<text class="limit-name" x="{at + 4:.1f}" y="{TOP + 11}">{escape(name)}</text>'
+                f'<text class="limit-name" text-anchor="{anchor}" x="{at + side:.1f}" y="{TOP + 11}">'
+                f"{escape(name)}</text>"
             )
     for number, one in enumerate(series):
         path = " ".join(f"{place.x(a):.1f},{place.y(b):.1f}" for a, b in one.points)
@@ -126,7 +139,7 @@ def spans(title: str, note: str, requests: Sequence[Span]) -> Plot:
     """Each request is a row: thin while it waits for its first token, thick while its tokens come."""
     ordered = sorted(requests, key=lambda span: span.start)
     x = axis("seconds since the start", [span.end for span in ordered])
-    y = Axis(label="requests, in the order they were sent", low=0, high=max(len(ordered), 1))
+    y = Axis(label="requests, in the order they were sent", low=0, high=max(len(ordered), 1), whole=True)
     place = _Frame(x, y)
     thick = max(1.0, min(7.0, 0.7 * (HEIGHT - TOP - BOTTOM) / max(len(ordered), 1)))
     drawn = [place.grid()]
@@ -181,6 +194,8 @@ def number_text(value: float) -> str:
     """Three figures are enough to see, four where they are before the point."""
     if value == 0:
         return "0"
+    if abs(value) >= 10_000:
+        return f"{value / 1000:.4g}k"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -231,22 +246,19 @@ def _svg(title: str, note: str, height: float, drawn: Sequence[str]) -> str:
     )
 
 
-def _linear_ticks(low: float, high: float) -> list[float]:
+def _linear_ticks(low: float, high: float, least: float) -> list[float]:
     span = high - low or 1.0
-    step = 10.0 ** math.floor(math.log10(span))
-    step = next(part * step for part in (0.2, 0.5, 1.0, 2.0) if span / (part * step) <= 6)
+    power = 10.0 ** math.floor(math.log10(span))
+    step = max(least, next(part * power for part in (0.2, 0.5, 1.0, 2.0) if span / (part * power) <= 6))
     first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _steps(low: float, high: float) -> list[float]:
     """Powers of ten, with 2 and 5 between where there is room."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    parts = (1, 2, 5) if last - first <= 2 else (1,)
-    ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
-    below = [tick for tick in ticks if tick <= low * (1 + 1e-9)]
-    above = [tick for tick in ticks if tick >= high * (1 - 1e-9)]
-    return [tick for tick in ticks if below[-1] <= tick <= above[0]]
+    parts = (1, 2, 5) if high / low <= MOST_WITH_PARTS else (1,)
+    return [part * 10.0**power for power in range(first, last + 1) for part in parts]
 
 
 def _cut(text: str) -> str:

@@ -14,6 +14,7 @@ from penstock.bench.items import items
 from penstock.bench.machine import machine, versions
 from penstock.bench.result import SCHEMA
 from penstock.bench.statistics import Run, median_run
+from penstock.bench.sweep import saturation
 from penstock.bench.tables import Cell, Note, Table, Tone
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def report(
     runs: Sequence[Run],
     ceilings: Ceilings | None,
     price_per_hour: float | None = None,
-    saturation: int | None = None,
 ) -> dict[str, Any]:
     """Everything one needs to believe a figure, or to measure it again. Times are in seconds."""
     content = {
@@ -41,7 +41,7 @@ def report(
         "medians": [replace(run, samples=[]).as_dict() for run in medians(runs)],
         "continuous_over_static": ratios(runs),
     }
-    return content | {"saturation": saturation} if kind == "sweep" else content
+    return content | {"saturation": saturations(runs)} if kind == "sweep" else content
 
 
 def frame(
@@ -63,6 +63,17 @@ def frame(
 def medians(runs: Sequence[Run]) -> list[Run]:
     """For each workload, mode and load, in the order they came, the median run."""
     return [median_run(group) for group in grouped(runs)]
+
+
+def saturations(runs: Sequence[Run]) -> dict[str, int | None]:
+    """For each workload of a sweep, the place of its saturation point in the medians; None: not reached."""
+    chosen = medians(runs)
+    found: dict[str, int | None] = {}
+    for workload in dict.fromkeys(run.workload for run in chosen):
+        places = [place for place, run in enumerate(chosen) if run.workload == workload]
+        point = saturation([chosen[place] for place in places])
+        found[workload] = None if point is None else places[point]
+    return found
 
 
 def ratios(runs: Sequence[Run]) -> dict[str, float]:

@@ -47,6 +47,9 @@ Item = Table | Note
 def run_tables(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item]:
     """Everything but the machine, for the kinds whose runs are `Run`s."""
     groups = grouped(runs)
+    if not groups:
+        yield Note("Nothing was measured.", "bad")
+        return
     chosen = [median_run(group) for group in groups]
     if content["kind"] == "sweep":
         yield _sweep(content, chosen)
@@ -89,10 +92,10 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """As many digits as say something: 0.0123, 1.23, 12.3, 123, 12,345."""
+    """As many digits as say something: 0.0123, 1.23, 12.3, 123, 12,345. A count is whole."""
     if value is None:
         return "-"
-    if value == 0 or abs(value) >= 100:
+    if isinstance(value, int) or value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) >= 1 else f"{value:.3g}"
 
@@ -175,6 +178,8 @@ def _goodput(runs: Sequence[Run]) -> Table:
 def _spread(groups: Sequence[Sequence[Run]]) -> Table:
     rows: list[Sequence[Cell | str]] = []
     for group in groups:
+        if len(group) == 1:
+            continue
         first = True
         for figure in FIGURES:
             found = spread(figure, group) if figure.decides else None
@@ -258,8 +263,8 @@ def _engine(runs: Sequence[Run]) -> Table:
 
 
 def _sweep(content: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """Each load with the growth since the one before it; the saturation point is marked."""
-    saturation = content.get("saturation")
+    """Each load with the growth since the one before it; the saturation points are marked."""
+    saturated = set(content["saturation"].values())
     rows: list[Sequence[Cell | str]] = []
     former: Run | None = None
     for index, run in enumerate(runs):
@@ -267,14 +272,14 @@ def _sweep(content: dict[str, Any], runs: Sequence[Run]) -> Table:
         before = former.output_tokens_per_second if former and former.workload == run.workload else 0.0
         rows.append(
             (
-                Cell(label(run), "strong" if index == saturation else ""),
+                Cell(label(run), "strong" if index in saturated else ""),
                 Cell(f"{rate:.1f}", "strong"),
                 f"{rate / before - 1:+.0%}" if before else "",
                 milliseconds(run.ttft.p50),
                 milliseconds(run.ttft.p99),
                 milliseconds(run.e2e.p99),
                 Cell(str(failed(run)), "bad" if failed(run) else ""),
-                Cell("saturated", "good") if index == saturation else "",
+                Cell("saturated", "good") if index in saturated else "",
             )
         )
         former = run
@@ -295,8 +300,8 @@ def _doubts(runs: Sequence[Run]) -> Iterator[Note]:
         short = sum(run.short for run in group)
         if short:
             yield Note(
-                f"{name}: {short} answers had another number of tokens than was asked for; they are not "
-                "in the rates and latencies.",
+                f"{name}: {short} answers had another number of tokens than was asked for, in all repeats "
+                "together; they are not in the rates and latencies.",
                 "bad",
             )
         if any(run.unfinished for run in group):

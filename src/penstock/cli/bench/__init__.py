@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.bench import embed, offline, quality, serve, sweep
+from penstock.cli.bench import compare, embed, offline, quality, serve, sweep
 
 app = typer.Typer(
     help="Measure the engine in this process, or any OpenAI-compatible server.",
@@ -19,5 +19,6 @@ app = typer.Typer(
 app.command(epilog=offline.EPILOG)(offline.offline)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)
+app.command("compare", epilog=compare.EPILOG)(compare.compare_command)
 app.command(epilog=embed.EPILOG)(embed.embed)
 app.command(epilog=quality.EPILOG)(quality.quality)

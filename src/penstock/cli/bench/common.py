@@ -135,7 +135,6 @@ def show(
     json_path: str | None,
     html_path: str | None = None,
     price_per_hour: float | None = None,
-    saturation: int | None = None,
 ) -> None:
     from penstock.bench.report import report
 

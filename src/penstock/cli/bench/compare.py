@@ -137,7 +137,8 @@ def compare_command(
         if files is None or len(files) != SIDES:
             raise ConfigError(f"Give two results to compare, or --url twice; got {len(files or ())} files.")
         sides = [read_result(path) for path in files]
-        shown = names or (_stem(files[0]), _stem(files[1]))
+        stems = Path(files[0]).stem, Path(files[1]).stem
+        shown = names or (stems if stems[0] != stems[1] else (files[0], files[1]))
         comparisons = compare(sides[0], sides[1], shown)
         _show(sides, comparisons, shown, False, json_path, html_path)
         _judge(comparisons, shown, fail_if_worse)
@@ -212,10 +213,6 @@ def _names(given: list[str] | None) -> tuple[str, str] | None:
     if len(given) != SIDES:
         raise ConfigError(f"--name must be given twice, for A and for B; got it {len(given)} times.")
     return given[0], given[1]
-
-
-def _stem(path: str) -> str:
-    return Path(path).stem
 
 
 def _in_turns(
