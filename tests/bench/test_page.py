@@ -117,7 +117,7 @@ def test_a_comparison_s_page_has_a_bar_for_each_side_with_its_range() -> None:
     root = parsed(comparison())
     drawing = root.find(".//figure/svg")
     assert drawing is not None
-    assert [name.text for name in drawing.iterfind("*[@class='bar-name']")] == ["old", "new"]
+    assert [name.text for name in drawing.iterfind("*[@class='bar-name']")] == ["A: old", "B: new"]
     assert len(drawing.findall("*[@class='whisker']")) == 2
 
 

@@ -147,7 +147,7 @@ def _compare_plots(content: dict[str, Any]) -> list[Plot]:
                 f"{one.run}: {one.label}",
                 ratio + known[one.beyond_spread],
                 [
-                    _bar(name, found, one.better == side and one.beyond_spread is not False)
+                    _bar(f"{side}: {name}", found, one.better == side and one.beyond_spread is not False)
                     for side, name, found in zip("AB", names, (one.a, one.b), strict=True)
                 ],
             )

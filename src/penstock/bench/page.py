@@ -31,7 +31,8 @@ def page(content: dict[str, Any]) -> str:
     """Everything that the terminal shows, with plots, and the way to measure it again."""
     subject = content["subject"]
     title = TITLES[content["kind"]]
-    named = subject.get("model") or " and ".join(subject.get("names", ())) or ""
+    sides = [f"{side}: {name}" for side, name in zip("AB", subject.get("names", ()), strict=False)]
+    named = subject.get("model") or ", ".join(sides)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1" />\n'

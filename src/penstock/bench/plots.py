@@ -14,7 +14,7 @@ from html import escape
 WIDTH, HEIGHT = 460, 290  # units of the drawing; small, so that text stays legible on a phone
 LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 44
 COLOURS = 6
-NAME_LETTERS = 15  # beside a bar
+NAME_LETTERS = 60  # above a bar
 LOG_MARGIN = 1.1
 MOST_WITH_PARTS = 300  # a range up to which 2 and 5 are ticks too
 LOG_FROM = 30  # a range wider than this factor is drawn on a log scale, and the axis says so
@@ -161,33 +161,35 @@ def spans(title: str, note: str, requests: Sequence[Span]) -> Plot:
 
 
 def bars(title: str, note: str, items: Sequence[Bar]) -> Plot:
-    """Level bars from zero, each with the range of its repeats as a whisker."""
+    """Level bars from zero, each under its name and with the range of its repeats as a whisker."""
     most = max((item.high for item in items), default=0.0) or 1.0
-    names, row = 110, 34
-    reach = WIDTH - names - 96
+    row, thick, left = 44, 18, 3
+    reach = WIDTH - left - 70  # the rest is for the value
+
+    def place(value: float) -> float:
+        return left + value / most * reach
+
     drawn = []
     for number, item in enumerate(items):
-        top = 6 + number * row
-        middle = top + (row - 12) / 2
-        width = item.value / most * reach
-        ends = [names + value / most * reach for value in (item.low, item.high)]
+        top = number * row + 18
+        middle = top + thick / 2
+        width = max(place(item.value) - left, 1)
         drawn.append(
-            f'<text class="bar-name" x="{names - 8}" y="{middle + 4:.1f}">{escape(_cut(item.name))}</text>'
-            f'<rect class="bar s{number % COLOURS}" x="{names}" y="{top}" width="{max(width, 1):.1f}" '
-            f'height="{row - 12}" rx="2"/>'
+            f'<text class="bar-name" x="{left}" y="{top - 5}">{escape(_cut(item.name))}</text>'
+            f'<rect class="bar s{number % COLOURS}" x="{left}" y="{top}" width="{width:.1f}" '
+            f'height="{thick}" rx="2"/>'
         )
         if item.high > item.low:
             drawn.append(
-                f'<path class="whisker" d="M{ends[0]:.1f} {middle - 5:.1f}v10M{ends[0]:.1f} {middle:.1f}'
-                f'H{ends[1]:.1f}M{ends[1]:.1f} {middle - 5:.1f}v10"/>'
+                f'<path class="whisker" d="M{place(item.low):.1f} {middle - 5:.1f}v10m0 -5'
+                f'H{place(item.high):.1f}m0 -5v10"/>'
             )
-        weight = " best" if item.best else ""
         drawn.append(
-            f'<text class="bar-value{weight}" x="{max(names + width, ends[1]) + 8:.1f}" y="{middle + 4:.1f}">'
-            f"{escape(item.text)}</text>"
+            f'<text class="bar-value{" best" if item.best else ""}" x="{place(item.high) + 8:.1f}" '
+            f'y="{middle + 4.5:.1f}">{escape(item.text)}</text>'
         )
-    drawn.append(f'<line class="axis" x1="{names}" x2="{names}" y1="2" y2="{len(items) * row}"/>')
-    return Plot(title=title, note=note, svg=_svg(title, note, len(items) * row + 4, drawn))
+    drawn.append(f'<line class="axis" x1="{left}" x2="{left}" y1="14" y2="{len(items) * row}"/>')
+    return Plot(title=title, note=note, svg=_svg(title, note, len(items) * row + 2, drawn))
 
 
 def number_text(value: float) -> str:

@@ -38,11 +38,11 @@ h3{{font-size:.95rem;margin:16px 0 4px}}
 .card.alarm{{border-color:var(--bad)}}.card.alarm dd{{color:var(--bad)}}
 .plots{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px;margin-top:22px}}
 figure{{margin:0;background:var(--panel);border:1px solid var(--edge);border-radius:8px;padding:12px 12px 8px;
-min-width:0}}
-figcaption b{{display:block}}figcaption span{{display:block;min-height:2.6em}}
-figure>svg{{display:block;width:100%;height:auto;margin-top:6px}}
+min-width:0;display:flex;flex-direction:column}}
+figcaption b,figcaption span{{display:block}}
+figcaption{{flex:1;margin-bottom:8px}}figure>svg{{display:block;width:100%;height:auto}}
 svg text{{fill:var(--soft);font-size:12px;font-variant-numeric:tabular-nums}}
-.tick-y,.bar-name{{text-anchor:end}}.tick-x,.axis-name{{text-anchor:middle}}
+.tick-y{{text-anchor:end}}.tick-x,.axis-name{{text-anchor:middle}}
 .bar-name,.bar-value{{fill:var(--text)!important;font-size:13px!important}}.bar-value.best{{font-weight:700}}
 .grid{{stroke:var(--edge);stroke-width:.7}}.axis{{stroke:var(--soft)}}
 .line{{fill:none;stroke-width:2;stroke-linejoin:round}}{_LINES}
