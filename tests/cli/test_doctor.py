@@ -69,7 +69,7 @@ def test_a_model_is_read_and_its_verdict_told(
     assert report["findings"][-1]["command"] == "penstock serve 'some model.gguf'"
     for key in report:
         assert f"`{key}`" in DOCUMENT, key
-    for part in ("machine", "torch", "configuration", "budget"):
+    for part in ("machine", "torch", "kernels", "configuration", "budget"):
         for key in report[part]:
             assert f"`{key}`" in DOCUMENT, key
     for entry in (report["findings"][0], model, model["header"], model["header"]["size"], model["fit"]):

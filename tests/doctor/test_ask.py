@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.doctor.ask import Opinion, ask_driver, ask_torch
+from penstock.doctor.kernels import look_at_kernels
 from tests.engine.tiny import save_tiny_llama
 
 
@@ -29,7 +30,11 @@ def test_torch_says_what_it_is_and_which_models_the_engine_takes(tmp_path: Path)
     assert probe.torch.version.startswith("2.")
     assert probe.torch.threads >= 1
     assert probe.models[str(good)] == Opinion(
-        task="generate", architecture="llama", kv_per_token=2 * 2 * 2 * 8, context=256
+        task="generate",
+        architecture="llama",
+        kv_per_token=2 * 2 * 2 * 8,
+        context=256,
+        int8=look_at_kernels().usable is not None,
     )
     assert "SomethingForCausalLM" in str(probe.models[str(unknown)].refusal)
     lacking = probe.models[str(incomplete)].refusal

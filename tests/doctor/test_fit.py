@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.doctor.fit import PROCESS_BYTES, WELL_KNOWN, Budget, ModelSize, fit
+from penstock.doctor.kernels import look_at_kernels
 from penstock.doctor.models import read_header
 from penstock.engine.run.defaults import ACTIVATION_BYTES, CPU_KV_BYTES
 from penstock.hub.files import ModelFiles
@@ -86,7 +87,30 @@ def test_well_known_models_have_the_parameters_their_authors_count(like: str, pa
 
 
 def test_the_well_known_shape_of_the_default_model_is_its_own(default_model: Path) -> None:
-    assert read_header(ModelFiles("x", default_model, "gguf")).size == WELL_KNOWN[0].size
+    size = read_header(ModelFiles("x", default_model, "gguf")).size
+    assert replace(size, four_bits=0) == WELL_KNOWN[0].size
+    assert 0.5 < size.four_bits / size.parameters < 1
+
+
+def test_int8_keeps_weights_small_and_those_of_four_bits_smaller() -> None:
+    found = fit(SIZE, "int8", cpu(64 * GIB))
+    assert found.weights == 1_125_000_000
+    assert found.kv_per_token == SIZE.kv_per_token * 2
+    assert fit(replace(SIZE, four_bits=1_000_000_000), "int8", cpu(64 * GIB)).weights == 625_000_000
+
+
+@pytest.mark.skipif(look_at_kernels().usable is None, reason="there are no native kernels for this machine")
+def test_the_engine_takes_what_was_foretold_in_int8(default_model: Path) -> None:
+    from penstock.engine.config import EngineConfig
+    from penstock.engine.core import EngineCore
+
+    cache = 32 << 20
+    options = {"precision": "int8", "kv_cache_memory": cache, "max_model_len": 512}
+    info = EngineCore(EngineConfig(model=str(default_model), **options)).info
+    size = read_header(ModelFiles("x", default_model, "gguf")).size
+    foretold = fit(size, "int8", cpu(64 * GIB, kv_bytes=cache))
+    assert foretold.weights == pytest.approx(info.weight_bytes, rel=0.02), "but for norms and padding"
+    assert foretold.kv_bytes // (foretold.kv_per_token * info.block_size) == info.num_blocks
 
 
 def test_the_engine_takes_what_was_foretold(default_model: Path) -> None:

@@ -84,7 +84,9 @@ def test_the_dtype_is_chosen_as_the_engine_chooses_it(tmp_path: Path, default_mo
     half = ModelFiles("x", save_tiny_llama(tmp_path / "half", torch_dtype="bfloat16"), "safetensors")
     header = read_header(half)
     assert header.dtype("auto", "cpu") == "float32"
-    assert header.dtype("auto", "cuda") == "bfloat16"
+    assert header.dtype("auto", "cpu", int8=True) == "int8"
+    assert header.dtype("float32", "cpu", int8=True) == "float32"
+    assert header.dtype("auto", "cuda", int8=True) == "bfloat16"
     assert header.dtype("float16", "cuda") == "float16"
     assert read_header(ModelFiles("x", default_model, "gguf")).dtype("auto", "cuda") == "float32"
 

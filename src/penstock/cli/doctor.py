@@ -28,13 +28,15 @@ EPILOG = examples(
 )
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
 _STATUS, _NAME, _MARGIN = 9, 15, 2
-_SIZES_NOTE = (
-    "A GGUF file of 8 or 4 bits takes as much memory as float32: it is expanded when it is loaded. "
-    "short: with less context than that."
-)
-_UNLESS_TOLD = {
-    "cpu": "float32 is what the CPU computes in unless told otherwise, as by --precision bfloat16.",
-    "cuda": "A GPU computes in what the files hold unless told otherwise, as by --precision bfloat16.",
+_EXPANDED = "A GGUF file of 8 or 4 bits takes as much memory as float32: it is expanded when it is loaded."
+_SHORT = "short: with less context than that."
+_SIZES_NOTES = {
+    "int8": "int8 is what the CPU computes in unless told otherwise, as by --precision float32. "
+    "A GGUF file of 4 bits takes little more than half of it.",
+    "cpu": "float32 is what the CPU computes in unless told otherwise, as by --precision bfloat16. "
+    + _EXPANDED,
+    "cuda": "A GPU computes in what the files hold unless told otherwise, as by --precision bfloat16. "
+    + _EXPANDED,
 }
 _LEAST_COLUMNS = 60  # narrower terminals break the lines themselves
 _MOST_COLUMNS = 100  # longer lines are harder to read, however wide the terminal is
@@ -111,12 +113,13 @@ def _show_sizes(console: Console, report: Report, width: int) -> None:
         f"and {STATED_CONTEXT:,} tokens of context"
     )
     formats = [fitted.dtype for fitted in report.well_known[0].fits]
-    console.print(f"  {'size':<8}{'such as':<18}" + "".join(f"{name:<20}" for name in formats).rstrip())
+    console.print(f"  {'size':<8}{'such as':<18}" + "".join(f"{name:<17}" for name in formats).rstrip())
     for known in report.well_known:
         cells = [f"{gib(fitted.needed):<10}" + fitted.verdict for fitted in known.fits]
         size = f"{known.parameters / 1e9:.1f} B"
-        console.print(f"  {size:<8}{known.like:<18}" + "".join(f"{cell:<20}" for cell in cells).rstrip())
-    for line in textwrap.wrap(f"{_UNLESS_TOLD[budget.device]} {_SIZES_NOTE}", width - _MARGIN):
+        console.print(f"  {size:<8}{known.like:<18}" + "".join(f"{cell:<17}" for cell in cells).rstrip())
+    which = "int8" if "int8" in formats else budget.device
+    for line in textwrap.wrap(f"{_SIZES_NOTES[which]} {_SHORT}", width - _MARGIN):
         console.print(f"  [dim]{line}[/dim]")
 
 

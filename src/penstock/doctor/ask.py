@@ -46,6 +46,7 @@ class Opinion:
     architecture: str | None = None  # as the engine calls it
     kv_per_token: int | None = None  # numbers, not bytes
     context: int | None = None  # tokens
+    int8: bool = False  # the native kernels can compute it here, on the CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

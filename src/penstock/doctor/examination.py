@@ -11,6 +11,7 @@ from penstock.doctor.ask import Gpu, Probe, ask_driver, ask_torch
 from penstock.doctor.finding import Finding, gib
 from penstock.doctor.fit import WELL_KNOWN, Budget, Fit, fit
 from penstock.doctor.hardware import Machine, judge_machine, look_at_machine
+from penstock.doctor.kernels import Kernels, judge_kernels, look_at_kernels
 from penstock.doctor.models import Examined, examine, judge_briefly, judge_fully
 from penstock.doctor.serving import Configuration, judge_serving, look_at_configuration
 from penstock.doctor.software import judge_software, look_at_compilers, look_at_packages
@@ -41,6 +42,7 @@ class Report:
     budget: Budget
     models: tuple[Examined, ...]
     well_known: tuple[WellKnown, ...]
+    kernels: Kernels
 
     @property
     def problems(self) -> list[Finding]:
@@ -56,6 +58,7 @@ class Report:
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "machine": dataclasses.asdict(self.machine) | {"cpus_usable": self.machine.cpus_usable},
             "torch": dataclasses.asdict(torch) if torch else None,
+            "kernels": dataclasses.asdict(self.kernels) | {"usable": self.kernels.usable},
             "gpus": [dataclasses.asdict(gpu) for gpu in self.probe.gpus or self.driver],
             "configuration": {
                 "file": self.configuration.file,
@@ -77,6 +80,7 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
     settings = configuration.settings
     wanted = model or settings.model
     machine = look_at_machine()
+    kernels = look_at_kernels()
     places, complaint = _places(wanted)
     probe = ask_torch([str(files.path) for files in places.values()])
     driver = ask_driver() if not probe.gpus else ()
@@ -91,13 +95,23 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
             places[wanted], settings, f"Model {wanted}", chats=models[wanted].task == "generate"
         )
     others = [entry for name, entry in models.items() if name != wanted]
+    compilers = look_at_compilers()
     findings = [
         *judge_machine(machine, model_is_here=wanted in places),
-        *judge_software(probe, look_at_packages(), look_at_compilers(), driver, machine, settings.threads),
+        *judge_software(probe, look_at_packages(), compilers, driver, machine, settings.threads),
+        judge_kernels(
+            kernels,
+            compiler=compilers["cc"] is not None,
+            device=budget.device,
+            precision=settings.precision,
+        ),
         *judge_serving(configuration),
         *(judge_briefly(entry, MODELS, budget) for entry in others),
         *_judge_wanted(wanted, models.get(wanted), complaint, text, budget),
     ]
+    formats: tuple[str, ...] = ("float32", "bfloat16")
+    if kernels.usable is not None and budget.device == "cpu":
+        formats = ("int8", *formats)
     return Report(
         findings=tuple(findings),
         machine=machine,
@@ -110,10 +124,11 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
             WellKnown(
                 like=shape.like,
                 parameters=shape.size.parameters,
-                fits=tuple(fit(shape.size, dtype, budget) for dtype in ("float32", "bfloat16")),
+                fits=tuple(fit(shape.size, dtype, budget) for dtype in formats),
             )
             for shape in WELL_KNOWN
         ),
+        kernels=kernels,
     )
 
 

@@ -3,10 +3,11 @@
     needed = weights + embedding copy + KV cache + process
 
 - weights: parameters x bytes of a number of the computation. Quantized files too: they are expanded
-  when they are loaded.
+  when they are loaded. In int8 they stay small: 8 bits, or the 4 of a file, and a scale and an offset of
+  16 bits for each 32 of them.
 - embedding copy: float32 on the CPU keeps a token embedding that is also the output matrix twice, once
   for look-ups and once packed for the matrix product.
-- KV cache: tokens of context x 2 x layers x KV heads x head size x bytes of a number.
+- KV cache: tokens of context x 2 x layers x KV heads x head size x bytes of a number; 2 bytes in int8.
 - process: `PROCESS_BYTES` for torch, the front door and a step's intermediate results. On a GPU it is
   the engine's `ACTIVATION_BYTES`, and only `memory_fraction` of the memory may be used.
 
@@ -21,7 +22,8 @@ from typing import Literal
 from penstock.engine.run.defaults import ACTIVATION_BYTES, cpu_kv_bytes, gpu_kv_bytes
 
 PROCESS_BYTES = 1 << 29  # seen on Linux: some 330 MB for the engine, 150 MB for the front door
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.125}
+KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 2}
 STATED_CONTEXT = (
     4096  # tokens a model must have room for to be said to fit, unless its own context is shorter
 )
@@ -39,6 +41,7 @@ class ModelSize:
     tied: bool  # the embedding is the output matrix too
     kv_per_token: int
     context: int  # tokens
+    four_bits: int = 0  # parameters stored in 4 bits, which int8 leaves as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +74,10 @@ class Fit:
 
 def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = None) -> Fit:
     """What becomes of a model computed in `dtype`; `context` None compares with the stated one."""
-    item = ITEM_BYTES[dtype]
-    copied = size.embedding if size.tied and dtype == "float32" and budget.device == "cpu" else 0
-    weights = (size.parameters + copied) * item
-    per_token = size.kv_per_token * item
+    weights = weight_bytes(size, dtype)
+    if size.tied and dtype == "float32" and budget.device == "cpu":
+        weights += size.embedding * 4
+    per_token = size.kv_per_token * KV_BYTES[dtype]
     stated = min(size.context, context or STATED_CONTEXT)
     process = PROCESS_BYTES if budget.device == "cpu" else ACTIVATION_BYTES
     cache = _cache(weights, budget)
@@ -93,6 +96,12 @@ def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = No
         kv_bytes=cache,
         verdict=verdict,
     )
+
+
+def weight_bytes(size: ModelSize, dtype: str) -> int:
+    """Of the parameters, each once."""
+    saved = size.four_bits // 2 if dtype == "int8" else 0
+    return int(size.parameters * WEIGHT_BYTES[dtype]) - saved
 
 
 def _cache(weights: int, budget: Budget) -> int:

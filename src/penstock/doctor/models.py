@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.doctor.ask import Opinion
 from penstock.doctor.finding import Finding, Status, gib
-from penstock.doctor.fit import ITEM_BYTES, Budget, Fit, ModelSize, Verdict, fit
+from penstock.doctor.fit import KV_BYTES, Budget, Fit, ModelSize, Verdict, fit, weight_bytes
 from penstock.engine.config import Task
 from penstock.errors import ModelError
 from penstock.hub.files import ModelFiles
@@ -25,6 +25,8 @@ _PURPOSES: dict[Task, str] = {
     "embed": "gives embeddings",
     "score": "scores pairs of texts",
 }
+# Kinds that the native kernels keep in 4 bits.
+_FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
@@ -37,10 +39,12 @@ class ModelHeader:
     bytes: int  # on the disk
     size: ModelSize
 
-    def dtype(self, chosen: str, device: str) -> str:
-        """What it would be computed in; the engine's rule for "auto"."""
-        if chosen in ITEM_BYTES:
+    def dtype(self, chosen: str, device: str, *, int8: bool = False) -> str:
+        """What it would be computed in; the engine's rule for "auto". `int8`: the CPU can."""
+        if chosen in KV_BYTES and chosen != "int8":
             return chosen
+        if device == "cpu" and int8:
+            return "int8"
         return "float32" if device == "cpu" else _DTYPES.get(self.stored, "float32")
 
 
@@ -78,7 +82,7 @@ def examine(name: str, files: ModelFiles, budget: Budget, dtype: str, opinion: O
     refusal = told.refusal
     try:
         header = _corrected(read_header(files), told)
-        fitted = fit(header.size, header.dtype(dtype, budget.device), budget)
+        fitted = fit(header.size, header.dtype(dtype, budget.device, int8=told.int8), budget)
     except ModelError as error:
         refusal = refusal or str(error)
     return Examined(
@@ -131,7 +135,7 @@ def judge_fully(model: Examined, section: str, budget: Budget, text: Finding | N
     size, fitted = model.header.size, model.fit
     sentence = f"{_billions(size.parameters)} parameters, {gib(model.header.bytes)} on the disk and "
     sentence += f"{gib(fitted.weights)} in memory as {fitted.dtype}"
-    copied = fitted.weights > size.parameters * ITEM_BYTES[fitted.dtype]
+    copied = fitted.weights > weight_bytes(size, fitted.dtype)
     sentence += ", the token embedding twice." if copied else "."
     found.append(Finding(section, "weights", "ok", sentence))
     if size.kv_per_token:
@@ -216,6 +220,7 @@ def _gguf(path: Path) -> ModelHeader:
             tied="output.weight" not in counts,
             kv_per_token=2 * all_kv_heads * head,
             context=file.metadata[f"{kind}.context_length"],
+            four_bits=sum(counts[name] for name, t in file.tensors.items() if t.type_name in _FOUR_BITS),
         ),
     )
 

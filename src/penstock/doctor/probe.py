@@ -88,8 +88,11 @@ def _encoder(path: Path) -> dict[str, Any] | None:
 
 
 def _decoder(path: str) -> dict[str, Any]:
+    import torch
+
     from penstock.engine.models.loader import check_tensors
     from penstock.engine.models.weights import open_weights
+    from penstock.engine.native.loading import why_not
 
     weights = open_weights(path)
     check_tensors(weights)
@@ -98,6 +101,7 @@ def _decoder(path: str) -> dict[str, Any]:
         "architecture": weights.config.architecture,
         "kv_per_token": weights.config.kv_bytes_per_token(1),
         "context": weights.config.context_length,
+        "int8": why_not(weights.config, torch.device("cpu")) is None,
     }
 
 

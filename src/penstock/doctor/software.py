@@ -23,7 +23,7 @@ EXTRAS = {"hub": ("huggingface_hub", "fetching models by their hub id")}  # besi
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _COMPILERS = {
-    "cc": "torch.compile and Triton call it",
+    "cc": "it builds the native kernels",
     "nvcc": "it builds CUDA kernels",
     "triton": "it compiles GPU kernels written in Python",
 }
@@ -201,7 +201,9 @@ def _compilers(compilers: dict[str, str | None]) -> Finding:
     sentence = f"Found {listed(there)}. " if there else ""
     sentence += f"Not found: {listed(missing)}. " if missing else ""
     status: Status = "note" if missing else "ok"
-    return Finding(SECTION, "compilers", status, f"{sentence}Penstock itself needs none of them today.")
+    return Finding(
+        SECTION, "compilers", status, f"{sentence}Penstock needs cc alone, for its native kernels."
+    )
 
 
 def _wanted(package: Requirement) -> str:
@@ -236,9 +238,13 @@ def _version(package: str) -> str | None:
 
 
 def _pip() -> str:
-    """pip of the interpreter that runs this, however the shell finds it."""
+    return f"{interpreter()} -m pip"
+
+
+def interpreter() -> str:
+    """What to type for the interpreter that runs this, however the shell finds it."""
     names = [name for name in ("python", "python3") if shutil.which(name) == sys.executable]
-    return f"{names[0] if names else shlex.quote(sys.executable)} -m pip"
+    return names[0] if names else shlex.quote(sys.executable)
 
 
 def _clone() -> Path | None:
