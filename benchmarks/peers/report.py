@@ -33,7 +33,7 @@ COLUMNS: tuple[Column, ...] = (
 METHOD = """\
 Medians (range). Each peer's run is followed by one of Penstock, which so has more of them. One server is
 asked at a time, the others are stopped; one whose start takes longer than 20 s stays, idle, between its
-turns. Prompts are other ones in every run. Memory is what is resident of the process tree."""
+turns. Prompts are other ones in every run. Memory is of the process tree, shared pages once."""
 
 
 @dataclass(slots=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 import aiohttp
 from gateway.processes import Process
 
+from penstock.bench.memory import MemorySampler, tree_memory
 from penstock.bench.online import Progress, Target, open_session, run_online
 from penstock.bench.statistics import Run
 from penstock.bench.workloads import Job, Workload
 from penstock.machine import total_memory
 
 from .environments import UnavailableError
-from .memory import PeakMemory, resident
 from .servers import Launch, Setting, System
 from .starts import Start, stays
 
@@ -46,7 +46,7 @@ class Server:
 
     def run(self, workload: Workload, jobs: list[Job], repeat: int, progress: Progress) -> Run:
         """One run, with the most memory of the process tree, and the start if it has just started."""
-        with PeakMemory(self.process.tree) as memory:
+        with MemorySampler(self.process.popen.pid) as memory:
             run = asyncio.run(run_online(self.target, workload, jobs, repeat=repeat, progress=progress))
         started, self.fresh = self.start.seconds if self.fresh else None, False
         return replace(run, peak_memory_bytes=memory.peak, startup_seconds=started)
@@ -110,7 +110,9 @@ class Servers:
         time.sleep(SETTLE_SECONDS)
         before = process.cpu_seconds()
         time.sleep(WATCH_SECONDS)
-        start = Start(seconds, resident(process.tree()), (process.cpu_seconds() - before) / WATCH_SECONDS)
+        start = Start(
+            seconds, tree_memory(process.popen.pid) or 0, (process.cpu_seconds() - before) / WATCH_SECONDS
+        )
         self.starts.setdefault(name, []).append(start)
         self._running[name] = Server(launch, process, start)
         return self._running[name]

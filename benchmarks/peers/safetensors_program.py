@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 def main() -> None:
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name).float()
+    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype="float32")
     model.hf_quantizer = None  # what it has read is in full precision by now
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

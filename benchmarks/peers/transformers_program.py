@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers.cli import serve
 from transformers.cli.serving import server
 
+BLOCKS = 128  # of 256 tokens: 1.5 GB for this model, ample for W2; by default it takes most of the memory
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -77,7 +78,13 @@ def main() -> None:
     build = server.build_server
     server.build_server = lambda *given, **named: Translated(build(*given, **named), tokenizer)
     serve.Serve(
-        force_model=folder, continuous_batching=True, device="cpu", dtype="float32", host=host, port=int(port)
+        force_model=folder,
+        continuous_batching=True,
+        cb_num_blocks=BLOCKS,
+        device="cpu",
+        dtype="float32",
+        host=host,
+        port=int(port),
     )
 
 
