@@ -160,6 +160,7 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     text = console.export_text()
     assert "…" not in text
     assert "neither" in text
+    assert "one figure in 3 has a winner by chance" in " ".join(text.split())
 
 
 def test_what_else_changed_is_said() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import comb
 from typing import Any
 
 from penstock.bench.figures import FIGURES, Figure, Spread, grouped, identity, load, spread
@@ -109,13 +110,7 @@ def compare_items(content: dict[str, Any]) -> Iterator[Item]:
     yield from _surroundings_differ(content)
     for run in dict.fromkeys(one.run for one in comparisons):
         yield _table(run, names, [one for one in comparisons if one.run == run])
-    if any(one.beyond_spread is None for one in comparisons):
-        yield Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
-    else:
-        yield Note(
-            "Neither is better where the ranges of the repeats touch. Of two equal servers with three "
-            "repeats each, one figure in ten has a winner by chance; with five, one in 126."
-        )
+    yield _chance(comparisons)
 
 
 def comparisons_of(content: dict[str, Any]) -> list[Comparison]:
@@ -197,6 +192,17 @@ def _surroundings_differ(content: dict[str, Any]) -> Iterator[Note]:
             f"A was measured at {a['measured_at']}, B at {b['measured_at']}: what changed on the machine "
             "between is in the ratios. `penstock bench compare --url A --url B` measures in turns."
         )
+
+
+def _chance(comparisons: Sequence[Comparison]) -> Note:
+    """How much a winner means: of all orders of the repeats, two keep the sides apart."""
+    if any(one.beyond_spread is None for one in comparisons):
+        return Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
+    a, b = (min(getattr(one, side).repeats for one in comparisons) for side in "ab")
+    return Note(
+        "Neither is better where the ranges of the repeats touch. Of two equal servers, with "
+        f"{a} and {b} repeats, one figure in {round(comb(a + b, a) / 2)} has a winner by chance."
+    )
 
 
 def _table(run: str, names: Sequence[str], comparisons: Sequence[Comparison]) -> Table:

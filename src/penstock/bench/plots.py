@@ -188,7 +188,6 @@ def bars(title: str, note: str, items: Sequence[Bar]) -> Plot:
             f'<text class="bar-value{" best" if item.best else ""}" x="{place(item.high) + 8:.1f}" '
             f'y="{middle + 4.5:.1f}">{escape(item.text)}</text>'
         )
-    drawn.append(f'<line class="axis" x1="{left}" x2="{left}" y1="14" y2="{len(items) * row}"/>')
     return Plot(title=title, note=note, svg=_svg(title, note, len(items) * row + 2, drawn))
 
 

@@ -44,7 +44,7 @@ figcaption{{flex:1;margin-bottom:8px}}figure>svg{{display:block;width:100%;heigh
 svg text{{fill:var(--soft);font-size:12px;font-variant-numeric:tabular-nums}}
 .tick-y{{text-anchor:end}}.tick-x,.axis-name{{text-anchor:middle}}
 .bar-name,.bar-value{{fill:var(--text)!important;font-size:13px!important}}.bar-value.best{{font-weight:700}}
-.grid{{stroke:var(--edge);stroke-width:.7}}.axis{{stroke:var(--soft)}}
+.grid{{stroke:var(--edge);stroke-width:.7}}
 .line{{fill:none;stroke-width:2;stroke-linejoin:round}}{_LINES}
 .whisker{{stroke:var(--text);stroke-width:1.4;fill:none}}
 .limit{{stroke:var(--bad);stroke-dasharray:3 3}}.limit-name{{fill:var(--bad)!important}}

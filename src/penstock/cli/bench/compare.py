@@ -74,6 +74,7 @@ EPILOG = examples(
     ),
 )
 SIDES = 2
+WARM_UP = Workload(name="warm-up", requests=2, input_len=(16, 16), output_len=(8, 8))
 
 
 def compare_command(
@@ -227,6 +228,8 @@ def _in_turns(
     """What has ended, also when the person who measures stops it."""
     from penstock.bench.online import run_online
 
+    for target in targets:  # A, which is asked first, must not pay alone for what happens once
+        run_async(run_online(target, WARM_UP, WARM_UP.jobs(salt=salt), stop=stop))
     runs: tuple[list[Run], list[Run]] = ([], [])
     for item in chosen:
         for side, number in turns(repeat):
