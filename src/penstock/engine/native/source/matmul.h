@@ -15,7 +15,7 @@
 
 #define GROUP 32
 #define PANEL 32
-#define MOST_ROWS 6 /* of the activations at once: what the registers hold */
+#define MOST_ROWS 4 /* of the activations at once: what the registers hold */
 
 typedef struct {
     const uint8_t *panels;
@@ -141,8 +141,6 @@ INLINE void panel_rows(
             for (; row + MOST_ROWS <= rows; row += MOST_ROWS)                                                 \
                 panel_rows(matrix, x, out, panel, row, MOST_ROWS, bits);                                      \
             switch (rows - row) {                                                                             \
-                case 5: panel_rows(matrix, x, out, panel, row, 5, bits); break;                               \
-                case 4: panel_rows(matrix, x, out, panel, row, 4, bits); break;                               \
                 case 3: panel_rows(matrix, x, out, panel, row, 3, bits); break;                               \
                 case 2: panel_rows(matrix, x, out, panel, row, 2, bits); break;                               \
                 case 1: panel_rows(matrix, x, out, panel, row, 1, bits); break;                               \
