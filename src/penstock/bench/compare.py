@@ -14,8 +14,9 @@ from typing import Any
 
 from penstock.bench.figures import FIGURES, Figure, Spread, grouped, identity, load, spread
 from penstock.bench.result import WITH_RUNS, runs_of
+from penstock.bench.run_tables import run_tables
 from penstock.bench.statistics import Run
-from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number, run_tables
+from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number
 from penstock.errors import ConfigError
 
 LENGTH_TOLERANCE = 0.02  # servers may count a token of the template more

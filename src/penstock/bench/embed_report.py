@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from penstock.bench.embedding import EmbedRun, gflops, speedups
-from penstock.bench.tables import BYTES_OF_WEIGHT, Item, Note, Table
+from penstock.bench.reached import bytes_of_weight
+from penstock.bench.tables import Item, Note, Table
 
 
 def embed_fields(runs: Sequence[EmbedRun]) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def embed_fields(runs: Sequence[EmbedRun]) -> dict[str, Any]:
 def embed_items(content: dict[str, Any]) -> Iterator[Item]:
     runs = msgspec.convert(content["runs"], list[EmbedRun])
     subject, ceilings = content["subject"], content["ceilings"]
-    itemsize = BYTES_OF_WEIGHT.get(subject.get("precision", ""))
+    itemsize = bytes_of_weight(subject)
     columns = ["seconds", "from - to", "texts/s", "tokens/s"]
     columns += ["GFLOP/s"] if itemsize else []
     columns += ["of ceiling"] if itemsize and ceilings else []

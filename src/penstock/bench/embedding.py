@@ -112,7 +112,7 @@ def speedups(runs: Sequence[EmbedRun]) -> dict[str, float]:
     }
 
 
-def gflops(run: EmbedRun, weight_bytes: int, itemsize: int) -> float:
+def gflops(run: EmbedRun, weight_bytes: int, itemsize: float) -> float:
     """Arithmetic of the matrices alone, in GFLOP/s: two operations for each weight and token."""
     return 2 * weight_bytes / itemsize * run.tokens / run.median / 1e9
 

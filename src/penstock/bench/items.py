@@ -9,7 +9,8 @@ from penstock.bench.compare import compare_items
 from penstock.bench.embed_report import embed_items
 from penstock.bench.quality_report import quality_items
 from penstock.bench.result import runs_of
-from penstock.bench.tables import Item, run_tables, surroundings
+from penstock.bench.run_tables import run_tables
+from penstock.bench.tables import Item, surroundings
 
 
 def _run_items(content: dict[str, Any]) -> Iterator[Item]:
