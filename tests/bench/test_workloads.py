@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.bench.workloads import DESCRIPTIONS, WORKLOADS, choose, length_range
@@ -93,3 +95,28 @@ def test_a_length_that_is_no_length_is_refused(text: str) -> None:
 def test_counts_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="--requests must be at least 1, got 0"):
         choose("W1", requests=0)
+
+
+def test_a_rate_makes_an_open_loop_of_a_workload() -> None:
+    work = choose("W3", rate=4.0, arrivals="burst", burst_size=2, requests=6)
+    assert (work.arrivals, work.rate, work.clients) == ("burst", 4.0, None)
+    moments = [job.at for job in work.jobs()]
+    assert moments[0] == moments[1] == 0.0
+    assert len(set(moments)) == 3
+    assert moments == [job.at for job in work.jobs(repeat=1)]
+    assert [work.arrivals for work in (WORKLOADS["W2"], WORKLOADS["W3"])] == ["at once", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"rate": 1.0, "clients": 2}, "--rate sends requests whether or not answers have come"),
+        ({"arrivals": "burst"}, "say how requests come at a --rate"),
+        ({"rate": 1.0, "arrivals": "tides"}, "--arrivals must be one of"),
+        ({"rate": -1.0}, "--rate must be a number"),
+        ({"rate": 1.0, "burst_size": 0}, "--burst-size must be at least 1"),
+    ],
+)
+def test_a_load_that_contradicts_itself_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        choose("W3", **changes)

@@ -33,7 +33,18 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "chat", "complete", "pull", "doctor", "bench offline", "bench serve", "bench embed"]
+    "command",
+    [
+        "serve",
+        "chat",
+        "complete",
+        "pull",
+        "doctor",
+        "bench offline",
+        "bench serve",
+        "bench sweep",
+        "bench embed",
+    ],
 )
 def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0

@@ -22,7 +22,7 @@ from penstock.bench.target import Target, first_model
 from penstock.bench.workloads import Workload
 from penstock.errors import ConfigError, EngineUnavailableError
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.02
 END_SECONDS = 15.0  # to end by itself
 SHOWN_LINES = 15  # of its output, when it does not come up
 ONE_TOKEN = Workload(name="first answer", requests=1, input_len=(8, 8), output_len=(1, 1))

@@ -262,3 +262,15 @@ def live(title: str, jobs: Sequence[Job]) -> Iterator[Progress]:
         return
     with Live(get_renderable=figures, console=console, refresh_per_second=4, transient=True):
         yield counts
+
+
+def say_lag(runs: Sequence[Run], json_path: str | None) -> None:
+    """Of an open loop one must know that the load was the load asked for."""
+    for run in runs:
+        lag = run.schedule_lag
+        if lag is not None and lag.max is not None and lag.p99 is not None:
+            print(
+                f"{run.workload}: requests were sent {lag.p99 * 1000:.1f} ms after their moment at p99, "
+                f"{lag.max * 1000:.1f} ms at most.",
+                file=sys.stderr if json_path == "-" else sys.stdout,
+            )

@@ -55,6 +55,7 @@ from penstock.cli.bench.load import (
     live,
     make_target,
     run_async,
+    say_lag,
 )
 from penstock.cli.options import examples
 from penstock.errors import ConfigError
@@ -192,4 +193,5 @@ def serve(
     if server is not None:
         subject["server"] = server
     show("serve", subject, runs, limits, json_path, html_path, price_per_hour)
+    say_lag(runs, json_path)
     leave(runs, stop)
