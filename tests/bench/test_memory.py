@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.bench.memory import MemorySampler, process_tree, tree_memory
+from penstock.bench.memory import MemorySampler, tree_memory
+from penstock.bench.processes import process_age, process_tree
 
 MEGABYTE = 2**20
 CHILD = f"import sys; x = bytearray({64 * MEGABYTE}); print(flush=True); sys.stdin.read()"
@@ -58,3 +59,10 @@ def test_without_a_process_nothing_is_sampled() -> None:
     with MemorySampler(None) as sampler:
         pass
     assert sampler.peak is None
+
+
+def test_a_process_is_as_old_as_its_start() -> None:
+    born_before = process_age(os.getpid())
+    with running("-c", CHILD) as process:
+        assert 0 <= process_age(process.pid) < process_age(os.getpid())
+    assert process_age(os.getpid()) >= born_before

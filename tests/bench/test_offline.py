@@ -151,8 +151,7 @@ def test_requests_of_an_open_loop_come_at_their_moments_whatever_still_runs() ->
     assert [when for when, _ in engine.submitted] == pytest.approx([0.0, 2.0, 20.0])
     assert [sample.sent for sample in run.samples] == [0.0, 1.5, 20.0]
     assert [sample.ttft for sample in run.samples] == pytest.approx([1.0, 1.5, 1.0])
-    assert run.schedule_lag is not None
-    assert run.schedule_lag.max == pytest.approx(0.5)
+    assert run.warnings == []  # it was the engine that it waited for
     assert (run.arrivals, run.rate) == ("poisson", 1.0)
 
 

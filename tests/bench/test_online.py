@@ -13,7 +13,7 @@ from aiohttp import web
 
 from penstock.bench.online import Progress, Target, first_model, run_online
 from penstock.bench.workloads import Job, Workload
-from penstock.errors import EngineUnavailableError
+from penstock.errors import ConfigError, EngineUnavailableError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WORK = Workload(name="W", requests=6, input_len=(4, 4), output_len=(3, 3))
@@ -401,6 +401,12 @@ async def test_the_key_is_sent_and_not_shown(server: Server) -> None:
     await run_online(target, WORK, WORK.jobs())
     assert server.headers[0]["Authorization"] == "Bearer secret"
     assert "secret" not in repr(target)
+
+
+async def test_a_key_that_would_write_headers_of_its_own_is_refused(server: Server) -> None:
+    with pytest.raises(ConfigError, match="characters that HTTP cannot carry"):
+        await run_online(server.target(api_key="a\r\nX-Admin: yes"), WORK, WORK.jobs())
+    assert server.bodies == []
 
 
 async def test_the_first_model_listed_is_found(server: Server) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.memory import process_tree
+from penstock.bench.processes import process_tree
 from penstock.bench.server import end_tree
 from penstock.cli.app import run
 
@@ -84,6 +84,7 @@ def test_a_server_that_is_ended_takes_its_children_with_it() -> None:
         (["--server", "'"], "--server cannot be read as a command, No closing quotation"),
         (["--server", "true", "--pid", "1"], "--server is measured by itself"),
         (["--pid", "4194999"], "--pid names process 4194999, which does not exist"),
+        (["--url", "http://127.0.0.1:99999"], "--url must be an address"),
         (["--timeout", "soon"], "--timeout takes a time such as 500ms"),
         (["--trace", "x.jsonl", "-w", "W1"], "--trace has requests of its own, so --workload has no place"),
         (["--slo", "soon"], "--slo limits ttft, tpot, e2e"),

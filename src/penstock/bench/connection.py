@@ -18,6 +18,7 @@ import msgspec
 from penstock.bench.answer import Answer
 from penstock.bench.target import Target
 from penstock.bench.workloads import Job
+from penstock.errors import ConfigError
 
 LINGER_SECONDS = 1.0  # for the end of a response after [DONE]
 
@@ -121,7 +122,9 @@ class Dialer:
             "User-Agent: penstock-bench",
             *(f"{name}: {value}" for name, value in target.headers.items()),
         ]
-        self._head = "\r\n".join(lines).encode("latin-1", "replace")
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            raise ConfigError("The address or the API key has characters that HTTP cannot carry; correct it.")
+        self._head = "\r\n".join(lines).encode("ascii")
 
     def request(self, job: Job) -> bytes:
         body = msgspec.json.encode(self._target.body(job))

@@ -9,26 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 
-PROC = Path("/proc")
+from penstock.bench.processes import PROC, process_tree
+
 LEAST_SECONDS = 0.2  # between two samples
 # Counting pages holds a lock of the measured process: samples take at most this share of the time.
 SHARE = 0.01
-
-
-def process_tree(root: int) -> list[int]:
-    """The ids of a process and of its descendants; empty when it is no more."""
-    children: dict[int, list[int]] = {}
-    alive = set()
-    for entry in PROC.iterdir():
-        if entry.name.isdigit() and (parent := _parent(entry)) is not None:
-            alive.add(int(entry.name))
-            children.setdefault(parent, []).append(int(entry.name))
-    found = [root] if root in alive else []
-    for process in found:  # grows while it is read
-        found += children.get(process, ())
-    return found
 
 
 def tree_memory(root: int) -> int | None:
@@ -73,16 +59,6 @@ class MemorySampler:
         assert self._root is not None
         if (size := tree_memory(self._root)) is not None:
             self.peak = max(self.peak or 0, size)
-
-
-def _parent(entry: Path) -> int | None:
-    try:
-        stat = (entry / "stat").read_bytes()
-    except OSError:
-        return None
-    # The name, in brackets, may itself have spaces and brackets; a zombie has no memory left.
-    state, parent = stat[stat.rindex(b")") + 1 :].split(None, 2)[:2]
-    return None if state == b"Z" else int(parent)
 
 
 def _memory(process: int) -> int | None:

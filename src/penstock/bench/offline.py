@@ -45,10 +45,9 @@ class _Drive:
     def submit(self, name: str, job: Job, *, due: float | None = None, compute: int | None = None) -> None:
         """Ask for `compute` tokens, of which only the job's own count; time counts from `due`."""
         params = SamplingParams(max_tokens=compute or job.output_len, temperature=0.0, ignore_eos=True)
-        now = self._clock.now()
-        timing = Timing(now if due is None else due, wanted=job.output_len, input_tokens=len(job.prompt))
-        timing.lag = max(now - timing.sent, 0.0)
-        self.timings[name] = timing
+        # A request that is due in the middle of a step waits for the engine, not for a generator: no lag.
+        sent = self._clock.now() if due is None else due
+        self.timings[name] = Timing(sent, wanted=job.output_len, input_tokens=len(job.prompt))
         self._progress.in_flight += 1
         self._engine.submit(Request(id=name, prompt=job.prompt, params=params))
 

@@ -117,11 +117,11 @@ class _Load:
         self._progress.in_flight += 1
         try:
             await self._exchange(self._dialer.request(job), timing)
+            timing.ended = timing.ended or time.perf_counter()
         except asyncio.CancelledError:
             timing.cut_off = True
             raise
         finally:
-            timing.ended = timing.ended or time.perf_counter()
             self._progress.in_flight -= 1
             self._progress.done += timing.outcome == "good"
             self._progress.failed += timing.outcome in ("error", "timeout", "short")
@@ -135,7 +135,7 @@ class _Load:
             except TimeoutError:
                 timing.timed_out, timing.error = True, f"No connection to {self._target.url} in time."
                 return
-            except OSError as error:
+            except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
                 timing.error = f"No connection to {self._target.url}: {error}."
                 return
             answer = Answer(timing, self._progress, time.perf_counter())

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import IO
 from urllib.parse import urlsplit
 
-from penstock.bench.memory import process_tree
 from penstock.bench.online import run_online
+from penstock.bench.processes import process_tree
 from penstock.bench.target import Target, first_model
 from penstock.bench.workloads import Workload
 from penstock.errors import ConfigError, EngineUnavailableError

@@ -183,7 +183,11 @@ def published_command() -> list[str]:
 def check_url(url: str) -> str:
     """The host that a URL names."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        known = parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not parts.hostname:
         raise ConfigError(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}.")
     return parts.hostname
 

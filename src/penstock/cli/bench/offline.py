@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.bench.memory import MemorySampler
+from penstock.bench.processes import process_age
 from penstock.bench.slo import parse_slo
 from penstock.bench.workloads import Job, Workload
 from penstock.cli.bench.common import (
@@ -113,11 +113,10 @@ def offline(
     runs: list[Run] = []
     files = fetched(settings.model)
     print(f"Loading {files.name} ...", file=sys.stderr)
-    begin = time.perf_counter()
     with LLM(str(files.path), **engine_options(settings)) as llm:
         info = llm.engine.info
         warm_up(llm.engine, vocab_size=info.vocab_size)
-        startup = time.perf_counter() - begin
+        startup = process_age(os.getpid())
         limits = measure(info.device, settings.threads) if ceilings else None
 
         def jobs_of(item: Workload, number: int, kind: str = "") -> list[Job]:
