@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.bench.result import SCHEMA, read_result, runs_of
+from penstock.bench.ceilings import Ceilings
+from penstock.bench.compare import Comparison
+from penstock.bench.embedding import EmbedRun
+from penstock.bench.figures import FIGURES, Spread
+from penstock.bench.quality import Quality
+from penstock.bench.result import KINDS, SCHEMA, read_result, runs_of
+from penstock.bench.statistics import Distribution, Goodput, Run, Sample
 from penstock.errors import ConfigError
 from tests.bench.results import content, run
 
@@ -57,6 +64,24 @@ def without(*names: str) -> dict[str, Any]:
 def test_another_file_is_refused_with_a_sentence(tmp_path: Path, data: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         read_result(written(tmp_path, data))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *([field.name for field in fields(kind)] for kind in (Run, Distribution, Goodput, Sample)),
+        *(
+            [field.name for field in fields(kind)]
+            for kind in (Ceilings, Comparison, Spread, EmbedRun, Quality)
+        ),
+        [*content([run()], kind="sweep"), *KINDS, *(name for needed in KINDS.values() for name in needed)],
+        [figure.name for figure in FIGURES],
+    ],
+    ids=lambda names: names[0],
+)
+def test_every_field_is_documented(names: list[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmarking.md").read_text()
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

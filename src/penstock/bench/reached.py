@@ -33,7 +33,8 @@ def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item
         parts.append(f"bf16 {ceilings.bf16_gflop_per_second:,.0f} GFLOP/s")
     if ceilings.int8_gop_per_second:
         parts.append(f"int8 {ceilings.int8_gop_per_second:,.0f} GOP/s")
-    yield Note(f"Ceilings of {ceilings.device}, {ceilings.threads} threads: {', '.join(parts)}.")
+    threads = f"{ceilings.threads} thread{'' if ceilings.threads == 1 else 's'}"
+    yield Note(f"Ceilings of {ceilings.device}, {threads}: {', '.join(parts)}.")
     rows = [row for run in runs if (row := _reached(content["subject"], ceilings, run))]
     if rows:
         yield Table(
