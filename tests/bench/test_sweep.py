@@ -26,7 +26,8 @@ def plan(**changes: str) -> list[Series]:
 
 
 def test_saturation_is_the_first_load_after_which_only_the_waits_grow() -> None:
-    assert saturation([point(10, 1.0), point(20, 1.0), point(20.5, 2.0), point(21, 4.0)]) == 1
+    assert saturation([point(10, 1.0), point(20, 1.0), point(20.5, 2.0), point(20.9, 4.0)]) == 1
+    assert saturation([point(10, 1.0), point(9, 3.0), point(40, 2.0)]) is None  # one bad moment
     assert saturation([point(10, 1.0), point(20, 1.0), point(40, 1.1)]) is None
     assert saturation([point(10, 2.0), point(10, 1.0)]) is None  # noise: no wait grew
     assert saturation([point(10, 1.0), FAILED]) == 0
@@ -38,6 +39,8 @@ def test_without_loads_clients_double_until_saturation() -> None:
     measured = [point(10, 1.0), point(20, 1.0)]
     assert [series.next_load(measured[:count]) for count in range(3)] == [1, 2, 4]
     measured.append(point(20.1, 2.0))
+    assert series.next_load(measured) == 8  # to be sure
+    measured.append(point(20.2, 4.0))
     assert series.next_load(measured) is None
     assert sentence(series, measured).startswith("128/64: saturated at 2 clients with 20.0 output tok/s")
     assert sentence(series, measured[:2]) == "128/64: not saturated by the loads measured."

@@ -11,6 +11,7 @@ from penstock.bench.workloads import Workload, length_range
 from penstock.errors import ConfigError
 
 GROWTH = 1.05  # of output tokens/s: less for a higher load is no growth
+CONFIRMATIONS = 2  # higher loads that must give no more before doubling ends
 MOST_CLIENTS = 1024  # when the load is doubled without an end given
 
 
@@ -28,8 +29,10 @@ class Series:
         done = len(measured)
         if self.loads:
             return self.loads[done] if done < len(self.loads) else None
+        point = saturation(measured)
+        confirmed = point is not None and done - point > CONFIRMATIONS
         load = 2**done
-        return None if saturation(measured) is not None or load > MOST_CLIENTS else load
+        return None if confirmed or load > MOST_CLIENTS else load
 
     def at(self, load: float) -> Workload:
         """Long enough for a steady state: some rounds of all clients, or some seconds of arrivals."""
@@ -40,9 +43,13 @@ class Series:
 
 
 def saturation(runs: Sequence[Run]) -> int | None:
-    """The first load after which output grows by less than 5% while p99 latency grows; None: not seen."""
+    """The first load after which output grows by less than 5% while p99 latency grows; None: not seen.
+
+    Of all higher loads none may give more: one bad moment of the machine is no saturation.
+    """
     for number, (run, higher) in enumerate(itertools.pairwise(runs)):
-        flat = higher.output_tokens_per_second < run.output_tokens_per_second * GROWTH
+        most = max(later.output_tokens_per_second for later in runs[number + 1 :])
+        flat = most < run.output_tokens_per_second * GROWTH
         if flat and (higher.e2e.p99 or float("inf")) > (run.e2e.p99 or 0.0):
             return number
     return None
