@@ -87,6 +87,20 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def command_of(options: argparse.Namespace) -> str:
+    """What was asked for, without the places on this machine where things were kept."""
+    given = ["--quick"] if options.quick else []
+    if options.peers != list(PEERS):
+        given += ["--peers", ",".join(options.peers) or "none"]
+    if options.workloads != list(ALL):
+        given += ["--workloads", ",".join(options.workloads)]
+    if options.repeat != (1 if options.quick else 3):
+        given += ["--repeat", str(options.repeat)]
+    if options.model != "default":
+        given += ["--model", Path(options.model).name]
+    return shlex.join(["python", "benchmarks/peers.py", *given])
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -130,6 +144,8 @@ def measure(options: argparse.Namespace, results: Results, servers: Servers, con
             run = server.run(workload, jobs, turn.repeat, under_way.progress)
         measured = Measured(turn.system, run)
         results.measured.append(measured)
+        if options.json:
+            write_json(options.json, results)
         servers.rest(turn.system)
         console.print(f"{said}: {summary(measured)}", markup=False, style="red" if measured.problem else "")
 
@@ -146,7 +162,11 @@ def summary(measured: Measured) -> str:
     )
 
 
-def show(options: argparse.Namespace, results: Results, console: Console, *, complete: bool) -> None:
+def write_json(path: Path, results: Results) -> None:
+    path.write_text(json.dumps(as_json(results), indent=1) + "\n")
+
+
+def show(results: Results, console: Console) -> None:
     for rows, title in (
         (by_workload(results), f"Medians of {results.repeats} repeats (range)"),
         (by_system(results), "Systems"),
@@ -155,12 +175,6 @@ def show(options: argparse.Namespace, results: Results, console: Console, *, com
         console.print(table(rows, title))
     for problem in results.problems():
         console.print(f"not counted: {problem}", style="yellow", markup=False)
-    if options.json:
-        options.json.write_text(json.dumps(as_json(results), indent=1) + "\n")
-        console.print(f"Written to {options.json}.", markup=False)
-    if complete and not options.quick and not options.no_write:
-        write_section(RESULTS, markdown(results))
-        console.print(f"Written to {RESULTS.relative_to(ROOT)}.", markup=False)
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:
@@ -177,7 +191,7 @@ def main(arguments: Sequence[str]) -> int:
     host = machine()
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", "benchmarks/peers.py", *arguments]),
+        "command": command_of(options),
         "machine": host,
         "python": platform.python_version(),
         "model": model.name,
@@ -208,7 +222,16 @@ def main(arguments: Sequence[str]) -> int:
                 signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the stopping
             servers.stop()
         console.print(f"{(time.monotonic() - began) / 60:.1f} minutes")
-        show(options, results, console, complete=complete)
+    written: list[Path] = []
+    if options.json:
+        write_json(options.json, results)
+        written.append(options.json)
+    if complete and not options.quick and not options.no_write:
+        write_section(RESULTS, markdown(results))
+        written.append(RESULTS)
+    show(results, console)
+    for path in written:
+        console.print(f"Written to {path}.", markup=False)
     if not complete:
         return 130
     return 1 if results.missing else 0

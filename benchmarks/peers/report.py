@@ -137,8 +137,10 @@ def by_workload(results: Results) -> list[list[str]]:
                 cells = ["not measured, see below"]
             elif workload not in system.workloads:
                 cells = ["not asked"]
-            else:
+            elif any((each.system, each.run.workload) == (name, workload) for each in results.measured):
                 cells = ["no run with whole answers"]
+            else:
+                cells = ["not run"]
             rows.append([workload, name, *cells, *[""] * (len(COLUMNS) - len(cells))])
     return rows
 
@@ -147,7 +149,7 @@ def by_system(results: Results) -> list[list[str]]:
     rows = [["system", "what", "computes in", "version", "start s", "idle MB", "idle, share of a core"]]
     for name, system in results.systems.items():
         starts = results.starts.get(name, [])
-        if name in results.missing and not starts:
+        if name in results.missing:
             cells = [f"not measured: {results.missing[name]}", "", "", ""]
         else:
             cells = [
