@@ -1,4 +1,4 @@
-"""The comparison with other engines: its order, figures and tables, and what it makes of packages and files."""
+"""The comparison with other engines: order, figures, tables, and what it makes of packages and files."""
 
 from __future__ import annotations
 
