@@ -10,7 +10,7 @@ import pytest
 from penstock.doctor.fit import PROCESS_BYTES, WELL_KNOWN, Budget, ModelSize, fit
 from penstock.doctor.kernels import look_at_kernels
 from penstock.doctor.models import read_header
-from penstock.engine.run.defaults import ACTIVATION_BYTES, CPU_KV_BYTES
+from penstock.engine.run.defaults import ACTIVATION_BYTES, CPU_KV_TOKENS
 from penstock.hub.files import ModelFiles
 from tests.doctor.machines import GIB
 
@@ -38,7 +38,8 @@ def test_what_is_needed_is_weights_cache_and_process() -> None:
 
 def test_with_room_enough_the_whole_context_is_offered() -> None:
     found = fit(SIZE, "float32", cpu(64 * GIB))
-    assert (found.verdict, found.context, found.kv_bytes) == ("fits", SIZE.context, CPU_KV_BYTES)
+    assert (found.verdict, found.context) == ("fits", SIZE.context)
+    assert found.kv_bytes == max(SIZE.context, CPU_KV_TOKENS) * found.kv_per_token
 
 
 def test_with_less_room_the_context_is_shortened_and_with_none_it_does_not_fit() -> None:

@@ -81,9 +81,10 @@ def test_an_output_that_is_not_a_number_ends_that_request_alone(
 def test_what_a_broken_request_left_in_its_blocks_harms_no_later_owner(
     model: Path, poisoned_model: Path
 ) -> None:
+    per_token = {"float32": 256, "int8": 128}[EngineCore(config_of(model)).info.precision]
     # Two blocks of context: everybody gets the same ones.
     options = {
-        "kv_cache_memory": 2 * 16 * 256,
+        "kv_cache_memory": 2 * 16 * per_token,
         "max_model_len": 32,
         "max_running": 1,
         "prefix_caching": False,

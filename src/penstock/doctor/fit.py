@@ -80,7 +80,7 @@ def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = No
     per_token = size.kv_per_token * KV_BYTES[dtype]
     stated = min(size.context, context or STATED_CONTEXT)
     process = PROCESS_BYTES if budget.device == "cpu" else ACTIVATION_BYTES
-    cache = _cache(weights, budget)
+    cache = _cache(weights, budget, per_token, size.context)
     offered = min(size.context, cache // per_token) if per_token else size.context
     if offered >= stated:
         verdict: Verdict = "fits"
@@ -104,11 +104,11 @@ def weight_bytes(size: ModelSize, dtype: str) -> int:
     return int(size.parameters * WEIGHT_BYTES[dtype]) - saved
 
 
-def _cache(weights: int, budget: Budget) -> int:
+def _cache(weights: int, budget: Budget, per_token: int, context: int) -> int:
     """Bytes the engine would give to the KV cache; 0 if they, or the weights, are not to be had."""
     if budget.device == "cpu":
         left = budget.available - weights - PROCESS_BYTES
-        share = cpu_kv_bytes(left)
+        share = cpu_kv_bytes(left, per_token, context)
     else:
         share = left = gpu_kv_bytes(budget.total, budget.available - weights, budget.fraction)
     cache = share if budget.kv_bytes is None else budget.kv_bytes

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 GIB = 1 << 30
-# The CPU's defaults: a step should stay well under a second, and the cache within a laptop's memory.
-CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 4 * GIB, 0.4
+# The CPU's defaults: a step should stay well under a second, and the cache within a laptop's memory. What the
+# prefix tree keeps fills all of it in time, so it has what many requests need, and not whatever is free.
+CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 20_480, 4 * GIB, 0.4
 GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
 ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
 
 
-def cpu_kv_bytes(available: int) -> int:
-    """The KV cache's share of the memory that is available once the weights are in."""
-    return int(min(CPU_KV_BYTES, CPU_KV_SHARE * available))
+def cpu_kv_bytes(available: int, per_token: int, context: int) -> int:
+    """The KV cache's share of the memory that is available once the weights are in: room for a whole context
+    at least, if that is to be had."""
+    return int(min(max(context, CPU_KV_TOKENS) * per_token, CPU_KV_BYTES, CPU_KV_SHARE * available))
 
 
 def gpu_kv_bytes(total: int, free: int, fraction: float) -> int:

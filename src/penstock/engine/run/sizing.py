@@ -65,12 +65,14 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
     per_token = model.config.kv_bytes_per_token(model.kv_itemsize)
-    available = config.kv_cache_memory or (
-        cpu_kv_bytes(available_memory()) if on_cpu else _gpu_memory(config, model.device)
-    )
-    block_bytes = per_token * config.block_size
-    num_blocks = available // block_bytes
     context = config.max_model_len or model.config.context_length
+    whole_blocks = -(-context // config.block_size) * config.block_size
+    available = config.kv_cache_memory or (
+        cpu_kv_bytes(available_memory(), per_token, whole_blocks)
+        if on_cpu
+        else _gpu_memory(config, model.device)
+    )
+    num_blocks = available // (per_token * config.block_size)
     if config.max_model_len is not None and config.max_model_len > model.config.longest_context:
         raise ConfigError(
             f"max_model_len is {config.max_model_len}, but the model's context is "
