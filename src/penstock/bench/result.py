@@ -11,12 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from penstock.bench.ceilings import Ceilings
 from penstock.bench.statistics import Run
 from penstock.errors import ConfigError
 
 SCHEMA = 2
-COMMON = ("measured_at", "command", "machine", "versions", "subject", "ceilings")
+
+
+class _Machine(Struct):
+    processor: str
+    cores: int
+    memory_gib: float
+
+
+class _Common(Struct):
+    """What every kind has, beside `schema` and `kind`."""
+
+    measured_at: str
+    command: str
+    machine: _Machine
+    versions: dict[str, str]
+    subject: dict[str, Any]
+    ceilings: Ceilings | None
+
+
 # What a file of each kind has beside the common fields.
 KINDS = {
     "offline": ("runs", "medians"),
@@ -58,10 +78,11 @@ def check(content: Any, name: str) -> None:
     kind = content["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"{name} has the kind {kind!r}; a result is one of {', '.join(KINDS)}.")
-    for field in (*COMMON, *KINDS[kind]):
+    for field in KINDS[kind]:
         if field not in content:
-            raise ConfigError(f"{name} is not complete: {field!r} is missing; measure again.")
+            raise ConfigError(f"{name} is damaged: it has no {field!r}; measure again.")
     try:
+        msgspec.convert(content, _Common)
         runs_of(content)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name} is damaged: {error}; measure again.") from None
