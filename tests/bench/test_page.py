@@ -119,6 +119,8 @@ def test_a_comparison_s_page_has_a_bar_for_each_side_with_its_range() -> None:
     assert drawing is not None
     assert [name.text for name in drawing.iterfind("*[@class='bar-name']")] == ["A: old", "B: new"]
     assert len(drawing.findall("*[@class='whisker']")) == 2
+    # How each side was measured is told too.
+    assert page(comparison()).count("penstock bench serve --salt") == 2
 
 
 def test_answers_that_were_not_good_are_at_the_top_and_red_over_time() -> None:

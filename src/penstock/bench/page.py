@@ -131,9 +131,12 @@ def _table(table: Table) -> str:
 
 def _again(content: dict[str, Any]) -> str:
     """What is needed to measure the same again."""
-    details = {"subject": content["subject"], "machine": content["machine"], "versions": content["versions"]}
+    details = {"Subject": content["subject"], "Machine": content["machine"], "Versions": content["versions"]}
+    for letter, side in zip("AB", content.get("sides", ()), strict=False):
+        named = {"command": side["command"], "measured_at": side["measured_at"]}
+        details[letter] = named | side["subject"] | side["machine"] | side["versions"]
     listed = "".join(
-        f"<h3>{name.capitalize()}</h3><dl class='pairs'>"
+        f"<h3>{name}</h3><dl class='pairs'>"
         + "".join(
             f"<div><dt>{escape(str(key))}</dt><dd>{escape(_plain(value))}</dd></div>"
             for key, value in fields.items()
