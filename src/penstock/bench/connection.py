@@ -132,15 +132,15 @@ class Dialer:
 
     async def connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
+        transport, connection = await loop.create_connection(
             Connection,
             self._address or self._host,
             self._port,
             ssl=self._tls,
             server_hostname=self._host if self._tls else None,
         )
-        if self._address is None and connection._transport is not None:
-            self._address = connection._transport.get_extra_info("peername")[0]
+        if self._address is None:
+            self._address = transport.get_extra_info("peername")[0]
         return connection
 
 

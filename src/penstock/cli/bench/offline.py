@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -134,28 +135,16 @@ def offline(
                     jobs = jobs_of(item, number, "-static" if static else "")
                     title = f"{item.name} {'static' if static else 'continuous'}"
                     with live(title, jobs) as progress, MemorySampler(os.getpid()) as memory:
-                        run: Run
-                        if static:
-                            run = run_static(
-                                llm.engine,
-                                item,
-                                jobs,
-                                batch_size=batch_size,
-                                repeat=number,
-                                slo=limits_of_answers,
-                                progress=progress,
-                                stop=stop,
-                            )
-                        else:
-                            run = run_continuous(
-                                llm.engine,
-                                item,
-                                jobs,
-                                repeat=number,
-                                slo=limits_of_answers,
-                                progress=progress,
-                                stop=stop,
-                            )
+                        drive = partial(run_static, batch_size=batch_size) if static else run_continuous
+                        run = drive(
+                            llm.engine,
+                            item,
+                            jobs,
+                            repeat=number,
+                            slo=limits_of_answers,
+                            progress=progress,
+                            stop=stop,
+                        )
                     runs.append(replace(run, peak_memory_bytes=memory.peak, startup_seconds=startup))
             check_something_measured(runs, stop)
             subject = {"model": settings.model, "salt": salt, **asdict(info)}
