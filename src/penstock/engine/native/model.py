@@ -132,6 +132,8 @@ class NativeModel:
         )
         if not self._model.pool:
             raise EngineUnavailableError("There is no memory for the engine's threads.")
+        # Not at exit: a step may be under way then, and the process gives everything back anyway.
+        weakref.finalize(self, _release, native, self._model).atexit = False
 
     @property
     def weight_bytes(self) -> int:
@@ -161,12 +163,12 @@ class NativeModel:
             room.block_size,
             config.attention_softcap or 0.0,
         )
+        self._native.penstock_model_release(ctypes.byref(model))
         if not self._native.penstock_model_prepare(ctypes.byref(model)):
             raise EngineUnavailableError("There is no memory for the engine's steps; lower max_step_tokens.")
         size = (model.max_rows, config.hidden_size)
         states = ctypes.cast(model.states, ctypes.POINTER(ctypes.c_float))
         self._states = torch.from_numpy(np.ctypeslib.as_array(states, size))
-        weakref.finalize(self, _release, self._native, model)
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         for source, target in copies:

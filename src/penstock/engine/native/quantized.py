@@ -61,8 +61,8 @@ def from_floats(weight: torch.Tensor) -> Quantized:
     values = np.zeros((rows, groups * GROUP), dtype=np.uint8)
     scales, offsets = np.zeros((rows, groups), dtype=np.float16), np.zeros((rows, groups), dtype=np.float16)
     # Half precision is exact only away from its ends: the largest weight is put near the upper one.
-    largest = float(np.abs(floats).max(initial=0.0))
-    scale = 2.0 ** (np.ceil(np.log2(largest)) - 14) if 0 < largest < np.inf else 1.0
+    largest = float(np.abs(floats).max(initial=0.0, where=np.isfinite(floats)))
+    scale = 2.0 ** max(np.ceil(np.log2(largest)) - 14, -126) if largest > 0 else 1.0
     native.penstock_quantize(
         floats.ctypes.data,
         rows,
@@ -80,7 +80,8 @@ def from_gguf(kind: str, raw: Bytes, columns: int) -> Quantized | None:
     unpack = _UNPACKERS.get(kind)
     if unpack is None or columns % GROUP:
         return None
-    unpacked = unpack(raw)
+    with np.errstate(over="ignore", invalid="ignore"):
+        unpacked = unpack(raw)
     if not (np.isfinite(unpacked.scales).all() and np.isfinite(unpacked.offsets).all()):
         return None  # beyond half precision; as floats it may do
     rows = raw.shape[0]
@@ -161,8 +162,7 @@ def _k_scales(blocks: Bytes) -> tuple[Halves, Halves]:
     scale = np.concatenate((low & 63, high & 15 | (low >> 6) << 4), axis=1)
     offset = np.concatenate((middle & 63, high >> 4 | (middle >> 6) << 4), axis=1)
     d, least = (_half(blocks, at).astype(np.float32)[:, None] / np.float32(_K_SCALE) for at in (0, 2))
-    with np.errstate(over="ignore"):
-        return (d * scale).astype(np.float16), (-least * offset).astype(np.float16)
+    return (d * scale).astype(np.float16), (-least * offset).astype(np.float16)
 
 
 def _q4_k(raw: Bytes) -> _Unpacked:

@@ -3,6 +3,8 @@
 
 #include "matmul.h"
 
+#define HALF_NAN 0x7e00
+
 /* `map` says which source row each row of the panels is; -1: none. Columns come in whole groups. */
 EXPORT void penstock_pack(
     uint8_t *panels, const uint8_t *values, const uint16_t *scales, const uint16_t *offsets, const int32_t *map,
@@ -33,7 +35,8 @@ EXPORT void penstock_pack(
     }
 }
 
-/* Rows of floats as d q + m with 8 bits, all divided by `scale`. Columns beyond `columns` are zero. */
+/* Rows of floats as d q + m with 8 bits, all divided by `scale`. Columns beyond `columns` are zero. A group
+ * with a weight that is not finite is not a number as a whole. */
 EXPORT void penstock_quantize(
     const float *weights, int64_t rows, int32_t columns, float scale, uint8_t *values, uint16_t *scales, uint16_t *offsets
 ) {
@@ -44,12 +47,20 @@ EXPORT void penstock_quantize(
             const float *from = weights + row * columns + group * GROUP;
             int count = columns - group * GROUP < GROUP ? columns - group * GROUP : GROUP;
             float low = from[0] * inverse, high = low;
-            for (int i = 1; i < count; i++) {
+            int finite = 1;
+            for (int i = 0; i < count; i++) {
                 float x = from[i] * inverse;
                 low = x < low ? x : low;
                 high = x > high ? x : high;
+                finite &= __builtin_isfinite(x);
             }
             size_t cell = (size_t)(row * groups + group);
+            if (!finite) {
+                scales[cell] = 0;
+                offsets[cell] = HALF_NAN;
+                memset(values + cell * GROUP, 0, GROUP);
+                continue;
+            }
             offsets[cell] = _cvtss_sh(low, _MM_FROUND_TO_NEG_INF);
             float m = _cvtsh_ss(offsets[cell]);
             scales[cell] = _cvtss_sh((high - m) / 255.0f, _MM_FROUND_TO_POS_INF);

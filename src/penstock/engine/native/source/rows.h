@@ -40,9 +40,13 @@ INLINE void shrink_row(const float *x, const float *weight, float factor, int si
             if (left > LANES) b = vf_mul(vf_mul(b, vf_all(factor)), vf_load_n(w + LANES, left - LANES));
         }
         float largest = vf_largest(vf_max(vf_abs(a), vf_abs(b)));
-        float scale = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        /* The inverse of a smaller number might be infinite: such a group is zero. */
+        float scale = largest / 127.0f, inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
         /* What is not a number must not become one. */
-        if (!vf_all_finite(a) || !vf_all_finite(b)) scale = __builtin_nanf("");
+        if (!vf_all_finite(a) || !vf_all_finite(b)) {
+            scale = __builtin_nanf("");
+            a = b = vf_zero();
+        }
         vi qa = vi_nearest(vf_mul(a, vf_all(inverse))), qb = vi_nearest(vf_mul(b, vf_all(inverse)));
         vi_store_bytes(values + group * GROUP, qa);
         vi_store_bytes(values + group * GROUP + LANES, qb);

@@ -47,8 +47,9 @@ static void *live(void *argument) {
     Place place = *(Place *)argument;
     free(argument);
     Pool *pool = place.pool;
-    for (int32_t step = 0;; step++) {
+    for (int32_t step = 0;;) {
         sleep_while(pool, &pool->started, step);
+        step = atomic_load(&pool->started); /* it stays while this thread works */
         if (atomic_load(&pool->ended)) return NULL;
         pool->work(pool->argument, place.thread);
         pool_meet(pool);
@@ -59,6 +60,7 @@ EXPORT Pool *penstock_pool_open(int threads) {
     Pool *pool = calloc(1, sizeof(Pool));
     if (pool == NULL) return NULL;
     pool->threads = 1;
+    pool->owner = getpid();
     pool->handles = calloc((size_t)threads, sizeof(pthread_t));
     if (pool->handles == NULL) {
         free(pool);
@@ -84,7 +86,13 @@ EXPORT Pool *penstock_pool_open(int threads) {
     return pool;
 }
 
+/* A forked process has the memory but none of the threads: it computes alone. */
+static void count_threads(Pool *pool) {
+    if (pool->threads > 1 && pool->owner != getpid()) pool->threads = 1;
+}
+
 void pool_run(Pool *pool, Work work, void *argument) {
+    count_threads(pool);
     pool->work = work;
     pool->argument = argument;
     if (pool->threads > 1) change(pool, &pool->started);
@@ -93,6 +101,7 @@ void pool_run(Pool *pool, Work work, void *argument) {
 }
 
 EXPORT void penstock_pool_close(Pool *pool) {
+    count_threads(pool);
     atomic_store(&pool->ended, 1);
     change(pool, &pool->started);
     for (int thread = 1; thread < pool->threads; thread++) pthread_join(pool->handles[thread], NULL);

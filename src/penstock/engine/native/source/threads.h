@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 typedef void (*Work)(void *argument, int thread);
 
 typedef struct {
     int threads;
+    pid_t owner; /* the process whose threads they are */
     Work work;
     void *argument;
     _Atomic int32_t started;    /* number of the step under way: threads wait for it to change */
