@@ -24,7 +24,17 @@ from pathlib import Path
 from types import FrameType
 
 from peers.figures import Measured
-from peers.report import Results, as_json, bars, by_system, by_workload, markdown, table, write_section
+from peers.report import (
+    DISTURBED,
+    Results,
+    as_json,
+    bars,
+    by_system,
+    by_workload,
+    markdown,
+    table,
+    write_section,
+)
 from peers.running import Servers
 from peers.servers import ALL, PEERS, PENSTOCK, Setting
 from peers.turns import OURS, turns
@@ -141,8 +151,8 @@ def measure(options: argparse.Namespace, results: Results, servers: Servers, con
         server.warm(f"{turn.workload}/{turn.prompts}")
         under_way = UnderWay(said, len(jobs))
         with console.status(under_way):
-            run = server.run(workload, jobs, turn.repeat, under_way.progress)
-        measured = Measured(turn.system, run)
+            run, others = server.run(workload, jobs, turn.repeat, under_way.progress)
+        measured = Measured(turn.system, run, others)
         results.measured.append(measured)
         if options.json:
             write_json(options.json, results)
@@ -155,10 +165,11 @@ def summary(measured: Measured) -> str:
     if measured.problem:
         return f"not counted: {measured.problem}"
     started = f", started in {run.startup_seconds:.1f} s" if run.startup_seconds is not None else ""
+    disturbed = f", beside other work on {measured.others:.1f} cores" if measured.others > DISTURBED else ""
     return (
         f"{run.output_tokens_per_second:.1f} tok/s, decode {run.decode_tokens_per_second or 0:.1f}, "
         f"TTFT p50 {(run.ttft.p50 or 0) * 1e3:.0f} ms, {run.wall_seconds:.1f} s, "
-        f"peak {(run.peak_memory_bytes or 0) / 1e6:.0f} MB{started}"
+        f"peak {(run.peak_memory_bytes or 0) / 1e6:.0f} MB{started}{disturbed}"
     )
 
 
@@ -175,6 +186,8 @@ def show(results: Results, console: Console) -> None:
         console.print(table(rows, title))
     for problem in results.problems():
         console.print(f"not counted: {problem}", style="yellow", markup=False)
+    if disturbance := results.disturbance():
+        console.print(disturbance, style="yellow", markup=False)
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:

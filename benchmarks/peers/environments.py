@@ -115,5 +115,6 @@ def _pip(folder: Path, *arguments: str) -> None:
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"pip did not end within {PIP_SECONDS} s.") from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise UnavailableError(f"pip {arguments[0]} ended with {done.returncode}: {lines[-1]}")
+        said = done.stderr.strip().splitlines() or ["it gave no reason"]
+        errors = [line for line in said if line.startswith("ERROR")]
+        raise UnavailableError(f"pip {arguments[0]} ended with {done.returncode}: {(errors or said)[-1]}")

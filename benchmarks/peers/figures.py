@@ -100,6 +100,7 @@ class Measured:
 
     system: str
     run: Run
+    others: float = 0.0  # cores that neither the server nor the load generator used, on average
 
     @property
     def problem(self) -> str | None:

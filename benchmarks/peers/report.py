@@ -30,6 +30,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+DISTURBED = 0.1  # cores that others use, on average over a run
 METHOD = """\
 Medians (range). Each peer's run is followed by one of Penstock, which so has more of them. One server is
 asked at a time, the others are stopped; one whose start takes longer than 20 s stays, idle, between its
@@ -56,6 +57,16 @@ class Results:
         found = [(each.system, each.problem) for each in self.measured]
         return [f"{system}: {problem}" for system, problem in found if problem]
 
+    def disturbance(self) -> str | None:
+        """What is to be said of figures that were measured beside other work."""
+        shares = [each.others for each in self.measured if each.others > DISTURBED]
+        if not shares:
+            return None
+        return (
+            f"In {len(shares)} of {len(self.measured)} runs other work took more than {DISTURBED} cores "
+            f"(at most {max(shares):.1f}): these figures are rough."
+        )
+
 
 def as_json(results: Results) -> dict[str, Any]:
     return {
@@ -73,7 +84,9 @@ def as_json(results: Results) -> dict[str, Any]:
         },
         "figures": {each.figure.name: _figure_json(each) for each in results.compared()},
         "problems": results.problems(),
-        "runs": [{"system": each.system, **each.run.as_dict()} for each in results.measured],
+        "runs": [
+            {"system": each.system, "others": each.others, **each.run.as_dict()} for each in results.measured
+        ],
     }
 
 
@@ -198,6 +211,8 @@ def markdown(results: Results) -> str:
         "",
         *(f"- {name}: {DESCRIPTIONS[name]}" for name in results.workloads),
     ]
+    if disturbance := results.disturbance():
+        lines += ["", f"**{disturbance}**"]
     if problems := results.problems():
         lines += ["", "Runs that count in no median:", "", *(f"- {problem}" for problem in problems)]
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
-from gateway.processes import Process
+from gateway.processes import TICKS, Process
 
 from penstock.bench.memory import MemorySampler, tree_memory
 from penstock.bench.online import Progress, Target, open_session, run_online
@@ -44,12 +44,20 @@ class Server:
     def warm(self, salt: str) -> None:
         asyncio.run(run_online(self.target, WARM, WARM.jobs(salt=salt)))
 
-    def run(self, workload: Workload, jobs: list[Job], repeat: int, progress: Progress) -> Run:
-        """One run, with the most memory of the process tree, and the start if it has just started."""
+    def run(self, workload: Workload, jobs: list[Job], repeat: int, progress: Progress) -> tuple[Run, float]:
+        """One run, with the most memory of the process tree, and the start if it has just started.
+
+        Also the cores that others used meanwhile: a run beside other work says little.
+        """
+        before, began = self._others(), time.monotonic()
         with MemorySampler(self.process.popen.pid) as memory:
             run = asyncio.run(run_online(self.target, workload, jobs, repeat=repeat, progress=progress))
+        others = (self._others() - before) / (time.monotonic() - began)
         started, self.fresh = self.start.seconds if self.fresh else None, False
-        return replace(run, peak_memory_bytes=memory.peak, startup_seconds=started)
+        return replace(run, peak_memory_bytes=memory.peak, startup_seconds=started), max(0.0, others)
+
+    def _others(self) -> float:
+        return busy_seconds() - self.process.cpu_seconds() - time.process_time()
 
 
 @dataclass(slots=True)
@@ -147,6 +155,13 @@ def last_words(process: Process) -> str:
     lines = [line.strip() for line in process.last_words(200).splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line]
     return (errors or lines or ["it said nothing"])[-1][:300]
+
+
+def busy_seconds() -> float:
+    """Processor time of everything on this machine since it started, and what its host took away."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, fields)
+    return (user + nice + system + sum(interrupts_and_stolen)) / TICKS
 
 
 def available_memory() -> int:

@@ -150,6 +150,13 @@ def test_every_row_has_a_cell_for_each_column() -> None:
         assert {len(row) for row in rows} == {len(rows[0])}
 
 
+def test_a_run_beside_other_work_is_said_to_be_one() -> None:
+    assert results(Measured(OURS, run("W1"), 0.02)).disturbance() is None
+    said = results(Measured(OURS, run("W1"), 0.02), Measured("vllm", run("W1"), 1.26)).disturbance()
+    assert said is not None
+    assert said.startswith("In 1 of 2 runs other work took more than 0.1 cores (at most 1.3)")
+
+
 def test_the_section_of_a_page_is_replaced_and_nothing_else() -> None:
     page = with_section("# Results\n\n## Start\n", "first")
     page = page + "\n## Later\n"
