@@ -100,7 +100,7 @@ def test_prompt_logprobs_are_those_of_the_whole_prompt_in_one_pass(setting: str,
 
 
 def test_prompt_logprobs_and_means_survive_being_preempted_in_the_middle(model: Path) -> None:
-    block = 16 * 2 * 2 * 2 * 8 * 4  # bytes, as the tiny model has it
+    block = (1 << 20) // engine_of(model, kv_cache_memory=1 << 20).info.num_blocks  # bytes
     options = {"kv_cache_memory": 14 * block, "max_model_len": 200, "max_step_tokens": 16, "max_running": 4}
     prompt = prompt_of(150)
     requests = [

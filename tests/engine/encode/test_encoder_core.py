@@ -240,7 +240,7 @@ def test_numbers_that_are_none_end_their_own_text_alone(folder: Path) -> None:
     ("options", "message"),
     [
         ({"max_model_len": 67}, "max_model_len is 67, but the model's context is 66 tokens"),
-        ({"precision": "int8"}, "int8 needs the native kernels"),
+        ({"precision": "int8"}, "precision is int8, in which only decoders are computed"),
         ({"pooling": "none"}, "an encoder gives nothing else than pooled vectors"),
     ],
 )
