@@ -85,7 +85,6 @@ class Model(Structure):
         ("inner", c_void_p),
         ("small", Small),
         ("scratch", c_void_p),
-        ("taken", c_void_p),
     )
 
 
@@ -101,6 +100,7 @@ class Step(Structure):
         ("tokens_stride", c_int64),
         ("blocks_stride", c_int64),
         ("row_sequence", c_void_p),
+        ("row_position", c_void_p),
         ("tile_first", c_void_p),
         ("tiles", c_int32),
     )
@@ -116,6 +116,8 @@ _SIGNATURES = {
     "penstock_model_release": ([POINTER(Model)], None),
     "penstock_forward": ([POINTER(Model), POINTER(Step)], c_int32),
     "penstock_logits": ([POINTER(Model), c_void_p, c_int32, c_void_p], None),
+    "penstock_draw": ([c_void_p] * 2 + [c_int32] * 2 + [c_void_p] * 7, c_int32),
+    "penstock_logprobs": ([c_void_p] * 2 + [c_int32] * 2 + [c_void_p, c_int32] + [c_void_p] * 4, c_int32),
     "penstock_pack": ([c_void_p] * 5 + [c_int32] * 3, None),
     "penstock_quantize": (
         [c_void_p, c_int64, c_int32, c_float, c_void_p, c_void_p, c_void_p],

@@ -28,7 +28,6 @@ typedef struct {
     float *states, *normed, *projected, *attended, *inner;
     Small small;
     float *scratch; /* for each thread */
-    _Atomic int32_t *taken; /* pieces of attention, for each layer */
 } Model;
 
 /* Tokens `start` to `start + count` of each sequence, which has a slot in the tables. */
@@ -38,15 +37,10 @@ typedef struct {
     const int32_t *tokens, *blocks;
     int64_t tokens_stride, blocks_stride;
     /* Made by `penstock_forward`: */
-    int32_t *row_sequence; /* [rows] */
-    int32_t *tile_first;   /* [tiles] first row of each group of neighbouring rows */
+    int32_t *row_sequence, *row_position; /* [rows] */
+    int32_t *tile_first;                  /* [tiles + 1] first row of each group of neighbouring rows */
     int32_t tiles;
 } Step;
-
-typedef struct {
-    Model *model;
-    Step *step;
-} StepWork;
 
 INLINE size_t score_stride(const Model *model) { return ((size_t)model->max_positions + 2 * LANES + 31) / 32 * 32; }
 INLINE size_t scratch_floats(const Model *model) {
@@ -79,53 +73,79 @@ EXPORT int penstock_model_prepare(Model *model) {
     model->small.scales = room(rows * groups * 4);
     model->small.sums = room(rows * groups * 4);
     model->scratch = room((size_t)model->pool->threads * scratch_floats(model) * 4);
-    model->taken = room((size_t)model->num_layers * sizeof(int32_t));
     return model->states && model->normed && model->projected && model->attended && model->inner && model->small.values &&
-           model->small.scales && model->small.sums && model->scratch && model->taken;
+           model->small.scales && model->small.sums && model->scratch;
 }
 
 EXPORT void penstock_model_release(Model *model) {
     void *all[] = {model->states, model->normed, model->projected, model->attended, model->inner, model->small.values,
-                   model->small.scales, model->small.sums, model->scratch, (void *)model->taken};
+                   model->small.scales, model->small.sums, model->scratch};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) free(all[i]);
 }
 
-/* Rows, after a norm if there is one, as small integers. */
-static void shrink(Model *model, int thread, const float *x, const float *weight, int size, int rows) {
-    int from, until;
-    Small small = model->small;
-    small.groups = groups_of(size);
-    pool_share(model->pool, thread, rows, &from, &until);
-    for (int row = from; row < until; row++) {
-        const float *at = x + (size_t)row * (size_t)size;
-        shrink_row(at, weight, weight ? inverse_rms(at, size, model->norm_eps) : 1.0f, size, &small, row);
-    }
-    pool_meet(model->pool);
+/* Something done to rows, each by itself. */
+typedef struct {
+    Model *model;
+    const Layer *layer;
+    const Step *step;
+    const float *from, *weight;
+    int size, rows, pieces;
+} Rows;
+
+#define LEAST_ROWS 4 /* that are worth another thread */
+
+INLINE void each_rows(Rows *rows, Work work) {
+    rows->pieces = pieces_for(rows->model->pool, rows->rows, LEAST_ROWS);
+    pool_each(rows->model->pool, rows->pieces, work, rows);
 }
 
-/* residual += multiplier * (x W^T), normed before it is added where there is a norm. */
-static void project_back(
-    Model *model, int thread, const Matrix *matrix, const float *post_norm, int rows
-) {
-    Output out = {model->states, model->hidden, model->residual_multiplier, 1, 0};
-    if (post_norm == NULL) {
-        multiply(model->pool, thread, matrix, &model->small, rows, &out);
-        pool_meet(model->pool);
-        return;
-    }
-    out.to = model->normed;
-    out.adds = 0;
-    multiply(model->pool, thread, matrix, &model->small, rows, &out);
-    pool_meet(model->pool);
+static void shrink_rows(void *argument, int piece, int thread) {
+    (void)thread;
+    const Rows *rows = argument;
+    const Model *model = rows->model;
+    Small small = model->small;
+    small.groups = groups_of(rows->size);
     int from, until;
-    pool_share(model->pool, thread, rows, &from, &until);
+    part_of(rows->rows, piece, rows->pieces, &from, &until);
+    for (int row = from; row < until; row++) {
+        const float *at = rows->from + (size_t)row * (size_t)rows->size;
+        float factor = rows->weight ? inverse_rms(at, rows->size, model->norm_eps) : 1.0f;
+        shrink_row(at, rows->weight, factor, rows->size, &small, row);
+    }
+}
+
+/* Rows, after a norm if there is one, as small integers. */
+static void shrink(Model *model, const float *x, const float *weight, int size, int rows) {
+    Rows work = {.model = model, .from = x, .weight = weight, .size = size, .rows = rows};
+    each_rows(&work, shrink_rows);
+}
+
+static void add_normed_rows(void *argument, int piece, int thread) {
+    (void)thread;
+    const Rows *rows = argument;
+    const Model *model = rows->model;
+    int from, until;
+    part_of(rows->rows, piece, rows->pieces, &from, &until);
     for (int row = from; row < until; row++) {
         float *x = model->normed + (size_t)row * (size_t)model->hidden;
         float *to = model->states + (size_t)row * (size_t)model->hidden;
-        norm_row(x, post_norm, model->hidden, model->norm_eps, x);
+        norm_row(x, rows->weight, model->hidden, model->norm_eps, x);
         for (int i = 0; i < model->hidden; i++) to[i] += model->residual_multiplier * x[i];
     }
-    pool_meet(model->pool);
+}
+
+/* states += multiplier * (x W^T), normed before it is added where there is a norm. */
+static void project_back(Model *model, const Matrix *matrix, const float *post_norm, int rows) {
+    Output out = {model->states, model->hidden, model->residual_multiplier, 1, 0};
+    if (post_norm != NULL) {
+        out.to = model->normed;
+        out.adds = 0;
+    }
+    multiply(model->pool, matrix, &model->small, rows, out);
+    if (post_norm != NULL) {
+        Rows work = {.model = model, .weight = post_norm, .rows = rows};
+        each_rows(&work, add_normed_rows);
+    }
 }
 
 INLINE void rotate(float *head, const float *cos, const float *sin, int half) {
@@ -177,126 +197,113 @@ static void place_row(const Model *model, const Layer *layer, const Step *step, 
     }
 }
 
-/* Pieces are taken as threads get to them: sequences differ in length. */
-static void attend_all(Model *model, int thread, int number, const Step *step) {
-    const Layer *layer = &model->layers[number];
+static void place_rows(void *argument, int piece, int thread) {
+    (void)thread;
+    const Rows *rows = argument;
+    int from, until;
+    part_of(rows->rows, piece, rows->pieces, &from, &until);
+    for (int row = from; row < until; row++)
+        place_row(rows->model, rows->layer, rows->step, row, rows->step->row_position[row]);
+}
+
+/* A piece is one group of neighbouring rows and one key head, or some of the heads that share it. */
+INLINE int heads_together(const Heads *heads) {
+    int shared = heads->heads / heads->kv_heads;
+    return shared < MOST_QUERIES ? shared : MOST_QUERIES;
+}
+
+static void attend_piece(void *argument, int piece, int thread) {
+    const Rows *rows = argument;
+    const Model *model = rows->model;
+    const Step *step = rows->step;
     const Heads *heads = &model->heads;
-    const int shared = heads->heads / heads->kv_heads, width = heads->heads * heads->dim;
-    const int chunk = shared < MOST_QUERIES ? shared : MOST_QUERIES, chunks = (shared + chunk - 1) / chunk;
-    const int pieces = step->tiles * heads->kv_heads * chunks;
-    float *scratch = model->scratch + (size_t)thread * scratch_floats(model);
-    for (;;) {
-        int piece = atomic_fetch_add_explicit(&model->taken[number], 1, memory_order_relaxed);
-        if (piece >= pieces) return;
-        int tile = piece / (heads->kv_heads * chunks), kv_head = piece / chunks % heads->kv_heads;
-        int first = step->tile_first[tile], sequence = step->row_sequence[first];
-        int head = kv_head * shared + piece % chunks * chunk;
-        int left = (kv_head + 1) * shared - head, stride = (heads->heads + 2 * heads->kv_heads) * heads->dim;
-        int row_in_sequence = first;
-        for (int s = 0; s < sequence; s++) row_in_sequence -= step->counts[s];
-        Piece work = {
-            model->projected + (size_t)first * (size_t)stride + (size_t)(head * heads->dim),
-            stride,
-            model->attended + (size_t)first * (size_t)width + (size_t)(head * heads->dim),
-            width,
-            layer->keys,
-            layer->values,
-            step->blocks + (size_t)step->slots[sequence] * (size_t)step->blocks_stride,
-            kv_head,
-            step->tile_first[tile + 1] - first,
-            left < chunk ? left : chunk,
-            step->starts[sequence] + row_in_sequence,
-            layer->window,
-        };
-        attend(heads, &work, scratch, score_stride(model));
+    const int shared = heads->heads / heads->kv_heads, chunk = heads_together(heads), chunks = (shared + chunk - 1) / chunk;
+    const int tile = piece / (heads->kv_heads * chunks), kv_head = piece / chunks % heads->kv_heads;
+    const int head = kv_head * shared + piece % chunks * chunk, left = (kv_head + 1) * shared - head;
+    const int first = step->tile_first[tile], sequence = step->row_sequence[first];
+    const int stride = (heads->heads + 2 * heads->kv_heads) * heads->dim, width = heads->heads * heads->dim;
+    Piece work = {
+        .query = model->projected + (size_t)first * (size_t)stride + (size_t)(head * heads->dim),
+        .query_stride = stride,
+        .to = model->attended + (size_t)first * (size_t)width + (size_t)(head * heads->dim),
+        .to_stride = width,
+        .keys = rows->layer->keys,
+        .values = rows->layer->values,
+        .blocks = step->blocks + (size_t)step->slots[sequence] * (size_t)step->blocks_stride,
+        .kv_head = kv_head,
+        .rows = step->tile_first[tile + 1] - first,
+        .heads = left < chunk ? left : chunk,
+        .position = step->row_position[first],
+        .window = rows->layer->window,
+    };
+    attend(heads, &work, model->scratch + (size_t)thread * scratch_floats(model), score_stride(model));
+}
+
+static void look_up_rows(void *argument, int piece, int thread) {
+    (void)thread;
+    const Rows *rows = argument;
+    const Model *model = rows->model;
+    const Step *step = rows->step;
+    int from, until;
+    part_of(rows->rows, piece, rows->pieces, &from, &until);
+    for (int row = from; row < until; row++) {
+        size_t slot = (size_t)step->slots[step->row_sequence[row]];
+        int token = step->tokens[slot * (size_t)step->tokens_stride + (size_t)step->row_position[row]];
+        look_up(&model->embedding, token, model->embedding_multiplier, model->states + (size_t)row * (size_t)model->hidden);
     }
 }
 
-static void forward(void *argument, int thread) {
-    StepWork *work = argument;
-    Model *model = work->model;
-    Step *step = work->step;
-    const int rows = step->rows, hidden = model->hidden;
-    const int projected = (model->heads.heads + 2 * model->heads.kv_heads) * model->heads.dim;
-    int from, until;
-    pool_share(model->pool, thread, rows, &from, &until);
-    int position_of[until - from + 1];
-    for (int row = from, sequence = -1, next = 0, first = 0; row < until; row++) {
-        if (sequence < 0) {
-            sequence = step->row_sequence[row];
-            for (int s = 0; s < sequence; s++) first += step->counts[s];
-            next = first + step->counts[sequence];
-        }
-        while (row >= next) {
-            first = next;
-            next += step->counts[++sequence];
-        }
-        int position = position_of[row - from] = step->starts[sequence] + row - first;
-        int token = step->tokens[(size_t)step->slots[sequence] * (size_t)step->tokens_stride + (size_t)position];
-        look_up(&model->embedding, token, model->embedding_multiplier, model->states + (size_t)row * (size_t)hidden);
-    }
-    pool_meet(model->pool);
+static void forward(Model *model, const Step *step) {
+    const Heads *heads = &model->heads;
+    const int rows = step->rows, shared = heads->heads / heads->kv_heads, chunk = heads_together(heads);
+    const int pieces = step->tiles * heads->kv_heads * ((shared + chunk - 1) / chunk);
+    Rows work = {.model = model, .step = step, .rows = rows};
+    each_rows(&work, look_up_rows);
     for (int number = 0; number < model->num_layers; number++) {
-        const Layer *layer = &model->layers[number];
-        shrink(model, thread, model->states, layer->attention_norm, hidden, rows);
-        Output qkv = {model->projected, projected, 1.0f, 0, 0};
-        multiply(model->pool, thread, &layer->qkv, &model->small, rows, &qkv);
-        pool_meet(model->pool);
-        for (int row = from; row < until; row++) place_row(model, layer, step, row, position_of[row - from]);
-        pool_meet(model->pool);
-        attend_all(model, thread, number, step);
-        pool_meet(model->pool);
-        shrink(model, thread, model->attended, NULL, model->heads.heads * model->heads.dim, rows);
-        project_back(model, thread, &layer->attention_output, layer->attention_post_norm, rows);
-        shrink(model, thread, model->states, layer->mlp_norm, hidden, rows);
+        const Layer *layer = work.layer = &model->layers[number];
+        shrink(model, model->states, layer->attention_norm, model->hidden, rows);
+        Output qkv = {model->projected, (heads->heads + 2 * heads->kv_heads) * heads->dim, 1.0f, 0, 0};
+        multiply(model->pool, &layer->qkv, &model->small, rows, qkv);
+        each_rows(&work, place_rows);
+        pool_each(model->pool, pieces, attend_piece, &work);
+        shrink(model, model->attended, NULL, heads->heads * heads->dim, rows);
+        project_back(model, &layer->attention_output, layer->attention_post_norm, rows);
+        shrink(model, model->states, layer->mlp_norm, model->hidden, rows);
         Output inner = {model->inner, model->intermediate, 1.0f, 0, model->activation};
-        multiply(model->pool, thread, &layer->gate_up, &model->small, rows, &inner);
-        pool_meet(model->pool);
-        shrink(model, thread, model->inner, NULL, model->intermediate, rows);
-        project_back(model, thread, &layer->down, layer->mlp_post_norm, rows);
+        multiply(model->pool, &layer->gate_up, &model->small, rows, inner);
+        shrink(model, model->inner, NULL, model->intermediate, rows);
+        project_back(model, &layer->down, layer->mlp_post_norm, rows);
     }
 }
 
 /* The hidden states after the last layer are in `model->states`; 0 if there is no memory for the step. */
 EXPORT int penstock_forward(Model *model, Step *step) {
+    pool_enter(model->pool);
     const int shared = model->heads.heads / model->heads.kv_heads;
     const int neighbours = shared < MOST_QUERIES ? MOST_QUERIES / shared : 1;
-    int32_t *numbers = malloc(sizeof(int32_t) * 2 * ((size_t)step->rows + 1));
+    int32_t *numbers = malloc(sizeof(int32_t) * 3 * ((size_t)step->rows + 1));
     if (numbers == NULL) return 0;
     step->row_sequence = numbers;
-    step->tile_first = numbers + step->rows + 1;
+    step->row_position = numbers + step->rows;
+    step->tile_first = numbers + 2 * step->rows;
     step->tiles = 0;
     for (int sequence = 0, row = 0; sequence < step->sequences; sequence++) {
         for (int i = 0; i < step->counts[sequence]; i++, row++) {
             if (i % neighbours == 0) step->tile_first[step->tiles++] = row;
             step->row_sequence[row] = sequence;
+            step->row_position[row] = step->starts[sequence] + i;
         }
     }
     step->tile_first[step->tiles] = step->rows;
-    for (int layer = 0; layer < model->num_layers; layer++) atomic_store(&model->taken[layer], 0);
-    StepWork work = {model, step};
-    pool_run(model->pool, forward, &work);
+    forward(model, step);
     free(numbers);
     return 1;
 }
 
-typedef struct {
-    Model *model;
-    const float *states;
-    float *logits;
-    int rows;
-} LogitsWork;
-
-static void to_logits(void *argument, int thread) {
-    LogitsWork *work = argument;
-    Model *model = work->model;
-    shrink(model, thread, work->states, model->final_norm, model->hidden, work->rows);
-    Output out = {work->logits, model->head.outputs, 1.0f, 0, 0};
-    multiply(model->pool, thread, &model->head, &model->small, work->rows, &out);
-}
-
 /* Rows of hidden states, at most `max_rows`, to logits [rows, vocabulary]. */
 EXPORT void penstock_logits(Model *model, const float *states, int rows, float *logits) {
-    LogitsWork work = {model, states, logits, rows};
-    pool_run(model->pool, to_logits, &work);
+    pool_enter(model->pool);
+    shrink(model, states, model->final_norm, model->hidden, rows);
+    Output out = {logits, model->head.outputs, 1.0f, 0, 0};
+    multiply(model->pool, &model->head, &model->small, rows, out);
 }

@@ -150,16 +150,27 @@ INLINE void panel_rows(
 PANEL_BY_BITS(panels_of_4_bits, 4)
 PANEL_BY_BITS(panels_of_8_bits, 8)
 
-/* This thread's part of x W^T. */
-static inline void multiply(
-    const Pool *pool, int thread, const Matrix *matrix, const Small *small, int rows, const Output *out
-) {
+/* One x W^T on its way. */
+typedef struct {
+    const Matrix *matrix;
+    Small x;
+    Output out;
+    int rows, pieces;
+} Product;
+
+static inline void multiply_piece(void *argument, int piece, int thread) {
+    (void)thread;
+    const Product *product = argument;
     int from, until;
-    Small x = *small;
-    x.groups = groups_of(matrix->inputs);
-    pool_share(pool, thread, panels_of(matrix->outputs), &from, &until);
-    if (matrix->bits == 4)
-        panels_of_4_bits(matrix, &x, rows, out, from, until);
+    part_of(panels_of(product->matrix->outputs), piece, product->pieces, &from, &until);
+    if (product->matrix->bits == 4)
+        panels_of_4_bits(product->matrix, &product->x, product->rows, &product->out, from, until);
     else
-        panels_of_8_bits(matrix, &x, rows, out, from, until);
+        panels_of_8_bits(product->matrix, &product->x, product->rows, &product->out, from, until);
+}
+
+static inline void multiply(Pool *pool, const Matrix *matrix, const Small *x, int rows, Output out) {
+    Product product = {matrix, *x, out, rows, pieces_for(pool, panels_of(matrix->outputs), 2)};
+    product.x.groups = groups_of(matrix->inputs);
+    pool_each(pool, product.pieces, multiply_piece, &product);
 }

@@ -10,31 +10,26 @@
 
 #include "simd.h"
 
-#define SPINS 4000 /* of some ten nanoseconds each: longer than a barrier between two threads takes */
+#define SPINS 3000 /* of some ten nanoseconds each: longer than threads that run need for one another */
+#define PIECE_BITS 20
+#define PIECES ((1u << PIECE_BITS) - 1u)
 
-static void sleep_while(Pool *pool, _Atomic int32_t *word, int32_t value) {
-    for (int spin = 0; spin < SPINS; spin++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != value) return;
-        relax();
-    }
-    atomic_fetch_add(&pool->sleepers, 1);
-    while (atomic_load(word) == value) syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-    atomic_fetch_sub(&pool->sleepers, 1);
+static void futex_wait(_Atomic int32_t *word, int32_t value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void change(Pool *pool, _Atomic int32_t *word) {
-    atomic_fetch_add(word, 1);
-    if (atomic_load(&pool->sleepers)) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
+static void futex_wake(_Atomic int32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
-void pool_meet(Pool *pool) {
-    if (pool->threads == 1) return;
-    int32_t generation = atomic_load(&pool->generation);
-    if (atomic_fetch_add(&pool->arrived, 1) == pool->threads - 1) {
-        atomic_store(&pool->arrived, 0);
-        change(pool, &pool->generation);
-    } else {
-        sleep_while(pool, &pool->generation, generation);
+/* Do pieces of this round as long as there are any. */
+static void take(Pool *pool, int thread) {
+    for (;;) {
+        uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+        unsigned next = (unsigned)(ticket >> PIECE_BITS) & PIECES, count = (unsigned)ticket & PIECES;
+        if (next >= count) return;
+        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket + (1u << PIECE_BITS))) continue;
+        /* The round cannot end before this piece is done: what it says to do stays as it is. */
+        pool->work(pool->argument, (int)next, thread);
+        if (atomic_fetch_sub(&pool->left, 1) == 1 && atomic_load(&pool->waits)) futex_wake(&pool->left);
     }
 }
 
@@ -43,23 +38,54 @@ typedef struct {
     int thread;
 } Place;
 
+static int has_work(Pool *pool) {
+    uint64_t ticket = atomic_load(&pool->ticket);
+    return ((unsigned)(ticket >> PIECE_BITS) & PIECES) < ((unsigned)ticket & PIECES) || atomic_load(&pool->ended);
+}
+
 static void *live(void *argument) {
     Place place = *(Place *)argument;
     free(argument);
     Pool *pool = place.pool;
-    for (int32_t step = 0;;) {
-        sleep_while(pool, &pool->started, step);
-        step = atomic_load(&pool->started); /* it stays while this thread works */
-        if (atomic_load(&pool->ended)) return NULL;
-        pool->work(pool->argument, place.thread);
-        pool_meet(pool);
+    while (!atomic_load(&pool->ended)) {
+        take(pool, place.thread);
+        for (int spin = 0; spin < SPINS && !has_work(pool); spin++) relax();
+        if (has_work(pool)) continue;
+        int32_t round = atomic_load(&pool->round);
+        atomic_fetch_add(&pool->sleepers, 1);
+        if (!has_work(pool)) futex_wait(&pool->round, round);
+        atomic_fetch_sub(&pool->sleepers, 1);
+    }
+    return NULL;
+}
+
+void pool_enter(Pool *pool) {
+    if (pool->threads > 1 && pool->owner != getpid()) pool->threads = 1;
+}
+
+void pool_each(Pool *pool, int pieces, Work work, void *argument) {
+    if (pieces == 1 || pool->threads == 1) {
+        for (int piece = 0; piece < pieces; piece++) work(argument, piece, 0);
+        return;
+    }
+    pool->work = work;
+    pool->argument = argument;
+    atomic_store(&pool->left, pieces);
+    uint64_t round = (uint64_t)(uint32_t)(atomic_fetch_add(&pool->round, 1) + 1);
+    atomic_store(&pool->ticket, round << 2 * PIECE_BITS | (unsigned)pieces);
+    if (atomic_load(&pool->sleepers)) futex_wake(&pool->round);
+    take(pool, 0);
+    for (int spin = 0; spin < SPINS && atomic_load(&pool->left); spin++) relax();
+    for (int32_t left; (left = atomic_load(&pool->left)) != 0;) {
+        atomic_store(&pool->waits, 1);
+        if (atomic_load(&pool->left) == left) futex_wait(&pool->left, left);
+        atomic_store(&pool->waits, 0);
     }
 }
 
 EXPORT Pool *penstock_pool_open(int threads) {
     Pool *pool = calloc(1, sizeof(Pool));
     if (pool == NULL) return NULL;
-    pool->threads = 1;
     pool->owner = getpid();
     pool->handles = calloc((size_t)threads, sizeof(pthread_t));
     if (pool->handles == NULL) {
@@ -86,24 +112,11 @@ EXPORT Pool *penstock_pool_open(int threads) {
     return pool;
 }
 
-/* A forked process has the memory but none of the threads: it computes alone. */
-static void count_threads(Pool *pool) {
-    if (pool->threads > 1 && pool->owner != getpid()) pool->threads = 1;
-}
-
-void pool_run(Pool *pool, Work work, void *argument) {
-    count_threads(pool);
-    pool->work = work;
-    pool->argument = argument;
-    if (pool->threads > 1) change(pool, &pool->started);
-    work(argument, 0);
-    pool_meet(pool);
-}
-
 EXPORT void penstock_pool_close(Pool *pool) {
-    count_threads(pool);
+    pool_enter(pool);
     atomic_store(&pool->ended, 1);
-    change(pool, &pool->started);
+    atomic_fetch_add(&pool->round, 1);
+    futex_wake(&pool->round);
     for (int thread = 1; thread < pool->threads; thread++) pthread_join(pool->handles[thread], NULL);
     free(pool->handles);
     free(pool);

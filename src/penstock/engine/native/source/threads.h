@@ -1,5 +1,9 @@
-/* A few threads that compute one step together. They meet at barriers inside it and sleep between steps:
- * a short wait is spent spinning, a longer one in the kernel, so that nothing burns while idle. */
+/* A few threads that share out one piece of work after another.
+ *
+ * Pieces are taken one by one, by whoever is free: a thread that another program keeps from running holds
+ * nobody up unless it has a piece in hand. Short waits are spent spinning, longer ones asleep in the kernel,
+ * so that nothing burns while idle.
+ */
 #pragma once
 
 #include <pthread.h>
@@ -7,29 +11,33 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-typedef void (*Work)(void *argument, int thread);
+typedef void (*Work)(void *argument, int piece, int thread);
 
 typedef struct {
     int threads;
     pid_t owner; /* the process whose threads they are */
     Work work;
     void *argument;
-    _Atomic int32_t started;    /* number of the step under way: threads wait for it to change */
-    _Atomic int32_t ended;      /* the threads are to leave */
-    _Atomic int32_t arrived;    /* threads at the barrier */
-    _Atomic int32_t generation; /* of the barrier */
-    _Atomic int32_t sleepers;
-    _Atomic int64_t next;       /* piece of work, where pieces are taken one by one */
+    _Atomic uint64_t ticket; /* round, next piece, number of pieces */
+    _Atomic int32_t left;    /* pieces of this round that are not done */
+    _Atomic int32_t round;   /* changes when there is something new to do: what idle threads sleep on */
+    _Atomic int32_t sleepers, waits, ended;
     pthread_t *handles;
 } Pool;
 
-/* All threads, this one among them as number 0, do the work once. */
-void pool_run(Pool *pool, Work work, void *argument);
-/* Inside the work: nobody goes on before all are here. */
-void pool_meet(Pool *pool);
+/* To be called before anything is computed: a forked process has the memory but none of the threads. */
+void pool_enter(Pool *pool);
+/* Has all pieces done, by this thread as number 0 and the others, and returns when they are. */
+void pool_each(Pool *pool, int pieces, Work work, void *argument);
 
-/* This thread's part of `count` pieces. */
-static inline void pool_share(const Pool *pool, int thread, int count, int *from, int *until) {
-    *from = (int)((int64_t)count * thread / pool->threads);
-    *until = (int)((int64_t)count * (thread + 1) / pool->threads);
+/* The part of `count` things that is piece number `piece` of so many. */
+static inline void part_of(int count, int piece, int pieces, int *from, int *until) {
+    *from = (int)((int64_t)count * piece / pieces);
+    *until = (int)((int64_t)count * (piece + 1) / pieces);
+}
+
+/* Into how many pieces to cut `count` things, none of less than `least`. */
+static inline int pieces_for(const Pool *pool, int count, int least) {
+    int most = pool->threads == 1 ? 1 : 4 * pool->threads, pieces = count / least;
+    return pieces < 1 ? 1 : pieces < most ? pieces : most;
 }
