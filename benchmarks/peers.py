@@ -79,7 +79,9 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="fewer requests, one repeat, RESULTS.md left alone"
     )
-    parser.add_argument("--model", default="default", help="a GGUF, or what `penstock pull` takes")
+    parser.add_argument(
+        "--model", default="default", help="a GGUF file, or a model with one (default: default)"
+    )
     parser.add_argument("--envs", type=Path, default=ROOT / ".bench-envs", help="where environments are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run to this file")
     parser.add_argument("--no-write", action="store_true", help="leave benchmarks/RESULTS.md alone")
@@ -201,6 +203,9 @@ def main(arguments: Sequence[str]) -> int:
     for name in THREADS:
         os.environ.pop(name, None)
     model = resolve(options.model).path
+    if model.suffix != ".gguf":
+        console.print(f"{model} is no GGUF file, which every engine can start from; name one.", style="red")
+        return 2
     host = machine()
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
