@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ ALL_BANNED = -2  # no token of the vocabulary was left to choose
 class Penalties:
     """Rows that pay for repetition. `tokens` holds each one's prompt and output, `lengths` how many."""
 
-    rows: Tensor  # [p] rows of the logits
+    rows: list[int]  # of the logits, p of them
     tokens: Tensor  # [p, longest] token ids, rubbish beyond the length
     lengths: Tensor  # [p]
     prompt_lengths: Tensor  # [p]
@@ -37,7 +38,7 @@ class Penalties:
 class SamplingBatch:
     """Per row of the logits; the lists name only the rows that need the thing."""
 
-    temperature: Tensor
+    temperature: Tensor  # 0: greedy
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor
@@ -52,6 +53,13 @@ class SamplingBatch:
     processors: list[tuple[int, Callable[[Tensor], Tensor]]] = field(default_factory=list)
     logprob_rows: list[int] = field(default_factory=list)
     num_top: int = 0  # most alternatives any row wants
+
+    @property
+    def changed_rows(self) -> list[int]:
+        """Whose logits are not drawn from as the model gave them."""
+        penalized = [] if self.penalties is None else self.penalties.rows
+        named = (self.biases, self.allowed, self.bans, self.processors)
+        return sorted({*penalized, *(row for part in named for row, *_ in part)})
 
 
 @dataclass(slots=True)
@@ -69,11 +77,42 @@ class Sampled:
     failures: dict[int, Exception] = field(default_factory=dict)  # row -> what its processor raised
 
 
+class Drawer(Protocol):
+    """The work on whole vocabularies. Each row's result depends on that row alone."""
+
+    def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
+        """[rows] int64: a token for each row, or NO_TOKEN where the largest logit is not a finite number."""
+
+    def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
+        """Of one token for each row, and of the likeliest ones."""
+
+
+class TorchDrawer:
+    """On any device; what a drawer means is defined here."""
+
+    def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
+        tokens = logits.argmax(dim=-1)
+        if batch.random_rows:
+            tokens[batch.random_rows] = _draw(logits, batch)
+        return tokens.masked_fill_(~torch.isfinite(logits.amax(dim=-1)), NO_TOKEN)
+
+    def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
+        raw = torch.log_softmax(logits, dim=-1)
+        chosen = raw.gather(1, tokens.unsqueeze(1))
+        top, top_ids = raw.topk(min(num_top, raw.shape[1]), dim=-1)
+        return Logprobs(chosen.squeeze(1), (raw > chosen).sum(dim=-1) + 1, top_ids, top)
+
+
+_TORCH = TorchDrawer()
+
+
 @torch.inference_mode()
-def sample(logits: Tensor, batch: SamplingBatch) -> Sampled:
+def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sampled:
     """logits: [rows, vocabulary] float32; changed in place."""
-    broken = ~torch.isfinite(logits.amax(dim=-1))
-    raw = torch.log_softmax(logits[batch.logprob_rows], dim=-1) if batch.logprob_rows else None
+    changed = batch.changed_rows
+    # The draw finds broken rows itself, unless a change hides what is wrong with them.
+    broken = ~torch.isfinite(logits[changed].amax(dim=-1)) if changed else None
+    raw = logits.clone() if changed and batch.logprob_rows else logits
     if batch.penalties is not None:
         _penalize(logits, batch.penalties)
     for row, ids, values in batch.biases:
@@ -85,24 +124,24 @@ def sample(logits: Tensor, batch: SamplingBatch) -> Sampled:
     for row, ids in batch.bans:
         logits[row, ids] = float("-inf")
     failures = _process(logits, batch)
-    tokens = logits.argmax(dim=-1)
-    if batch.random_rows:
-        tokens[batch.random_rows] = _draw(logits, batch)
+    tokens = drawer.draw(logits, batch)
     result = Sampled(tokens, failures=failures)
-    if raw is not None:
-        result.logprobs = logprobs_of(raw, tokens[batch.logprob_rows], batch.num_top)
-    if batch.allowed or batch.bans or batch.processors:
-        tokens.masked_fill_(logits.amax(dim=-1) == float("-inf"), ALL_BANNED)
-    tokens.masked_fill_(broken, NO_TOKEN)
-    tokens[list(failures)] = NO_TOKEN
+    if batch.logprob_rows:
+        rows = batch.logprob_rows
+        chosen = tokens[rows].clamp_(min=0)
+        result.logprobs = drawer.logprobs(_rows(raw, rows), chosen, batch.num_top)
+    if broken is not None:
+        banned = logits[changed].amax(dim=-1) == float("-inf")
+        found = tokens[changed].masked_fill_(banned, ALL_BANNED)
+        tokens[changed] = found.masked_fill_(broken, NO_TOKEN)
+    if failures:
+        tokens[list(failures)] = NO_TOKEN
     return result
 
 
-def logprobs_of(raw: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
-    """raw: [rows, vocabulary] log-probabilities; tokens: [rows] those that were chosen."""
-    chosen = raw.gather(1, tokens.unsqueeze(1))
-    top, top_ids = raw.topk(min(num_top, raw.shape[1]), dim=-1)
-    return Logprobs(chosen.squeeze(1), (raw > chosen).sum(dim=-1) + 1, top_ids, top)
+def _rows(logits: Tensor, rows: list[int]) -> Tensor:
+    """Some of the rows, in order; not copied where they are all."""
+    return logits if len(rows) == len(logits) else logits[rows]
 
 
 def _process(logits: Tensor, batch: SamplingBatch) -> dict[int, Exception]:

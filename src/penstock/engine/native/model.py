@@ -15,9 +15,11 @@ from torch import Tensor
 
 from penstock.engine.kernels.activation import Activation
 from penstock.engine.layers.rotary import Rotary
+from penstock.engine.layers.sampler import Drawer
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.native import library as lib
 from penstock.engine.native.quantized import Quantized
+from penstock.engine.native.sampling import NativeDrawer
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
 from penstock.errors import EngineUnavailableError
@@ -132,6 +134,7 @@ class NativeModel:
         )
         if not self._model.pool:
             raise EngineUnavailableError("There is no memory for the engine's threads.")
+        self.drawer: Drawer = NativeDrawer(native, self._model.pool)
         # Not at exit: a step may be under way then, and the process gives everything back anyway.
         weakref.finalize(self, _release, native, self._model).atexit = False
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, logprobs_of, sample
+from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, sample
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
@@ -91,7 +91,7 @@ class Runner:
             return
         logits = self._model.logits(hidden[self._sampled_rows(plan)])
         batch = self._slots.sampling_batch(sampling)
-        sampled = sample(logits, batch)
+        sampled = sample(logits, batch, self._model.drawer)
         slots = torch.tensor([s.slot for s in sampling], device=self._model.device)
         self._slots.tokens[slots, batch.positions] = sampled.tokens.to(torch.int32)
         result.tokens = sampled.tokens.tolist()
@@ -119,7 +119,7 @@ class Runner:
             logits = self._model.logits(hidden[start:end])
             first = grant.start + start + 1
             tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
-            logprobs = logprobs_of(torch.log_softmax(logits, dim=-1), tokens, wanted or 0)
+            logprobs = self._model.drawer.logprobs(logits, tokens, wanted or 0)
             found += [_cut(entry, wanted) for entry in _entries(logprobs)]
         if grant.completes:
             result.prompt_logprobs[sequence] = self._prompt_logprobs.pop(sequence.slot)

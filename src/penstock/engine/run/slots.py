@@ -114,7 +114,7 @@ class Slots:
         if penalized:
             longest = max(len(sequences[row].tokens) for row in penalized)
             batch.penalties = Penalties(
-                rows=torch.tensor(penalized, device=self.device),
+                rows=penalized,
                 tokens=self.tokens[slots[penalized], :longest],
                 lengths=batch.positions[penalized],
                 prompt_lengths=ints[penalized, _PROMPT],

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.engine.layers.sampler import Drawer
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.run.slots import Slots
 
@@ -44,6 +45,7 @@ class StepModel(Protocol):
     device: torch.device
     precision: str
     kv_itemsize: int  # bytes of one cached number
+    drawer: Drawer  # of tokens from its logits
 
     @property
     def weight_bytes(self) -> int:

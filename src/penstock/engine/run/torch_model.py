@@ -10,7 +10,9 @@ from torch import Tensor
 
 from penstock.engine.kernels.attention import KVLayer, allocate_cache, copy_blocks, plan_attention
 from penstock.engine.kernels.linear import CPU_MIN_ROWS
+from penstock.engine.layers.sampler import Drawer, TorchDrawer
 from penstock.engine.models.decoder import Decoder, StepInputs
+from penstock.engine.native.sampling import open_drawer
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
 
@@ -22,6 +24,7 @@ class TorchModel:
         self.device = decoder.device
         self.precision = str(decoder.dtype).removeprefix("torch.")
         self.kv_itemsize = decoder.dtype.itemsize
+        self.drawer = _drawer(decoder.device)
         self._cache: list[KVLayer] = []
         self._block_size = self._scratch_block = 0
 
@@ -82,6 +85,11 @@ class TorchModel:
             places=places,
             groups=plan_attention(spans, self._cache[0], self.config.windows),
         )
+
+
+def _drawer(device: torch.device) -> Drawer:
+    native = open_drawer(torch.get_num_threads()) if device.type == "cpu" else None
+    return native or TorchDrawer()
 
 
 def _padded(values: Tensor, count: int, value: int) -> Tensor:

@@ -1,0 +1,61 @@
+"""Draws and log-probabilities in C: what they are is said in `layers/sampler.py`."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor
+
+from penstock.engine.layers.sampler import Logprobs, SamplingBatch
+from penstock.engine.native.library import library
+
+
+class NativeDrawer:
+    """Works on the threads of a pool that must outlive it, on tensors of the CPU."""
+
+    def __init__(self, native: ctypes.CDLL, pool: int) -> None:
+        self._native = native
+        self._pool = pool
+
+    def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
+        rows, vocab = logits.shape
+        tokens = torch.empty(rows, dtype=torch.int64)
+        columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.positions)
+        # Kept by name until the call is over.
+        logits, columns = logits.contiguous(), tuple(column.contiguous() for column in columns)
+        pointers = [column.data_ptr() for column in columns]
+        if not self._native.penstock_draw(
+            self._pool, logits.data_ptr(), rows, vocab, *pointers, tokens.data_ptr()
+        ):
+            raise MemoryError("There is no memory for drawing tokens.")
+        return tokens
+
+    def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
+        rows, vocab = logits.shape
+        most = min(num_top, vocab)
+        found = Logprobs(
+            chosen=torch.empty(rows),
+            rank=torch.empty(rows, dtype=torch.int64),
+            top_ids=torch.empty((rows, most), dtype=torch.int64),
+            top=torch.empty((rows, most)),
+        )
+        logits, tokens = logits.contiguous(), tokens.contiguous()
+        results = [part.data_ptr() for part in (found.chosen, found.rank, found.top_ids, found.top)]
+        if not self._native.penstock_logprobs(
+            self._pool, logits.data_ptr(), rows, vocab, tokens.data_ptr(), most, *results
+        ):
+            raise MemoryError("There is no memory for log-probabilities.")
+        return found
+
+
+def open_drawer(threads: int) -> NativeDrawer | None:
+    """One with threads of its own; None where the kernels are not built or there is no memory."""
+    native = library()
+    pool = native.penstock_pool_open(threads) if native is not None else None
+    if native is None or pool is None:
+        return None
+    drawer = NativeDrawer(native, pool)
+    weakref.finalize(drawer, native.penstock_pool_close, pool)
+    return drawer
