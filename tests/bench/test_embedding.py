@@ -52,7 +52,7 @@ def test_figures_follow_from_the_median() -> None:
     fast = EmbedRun(where="engine", mode="batched", texts=2, tokens=10, seconds=[1.0])
     assert slow.median == 4.0
     assert speedups([slow, fast]) == {"engine": 4.0}
-    assert gflops(fast, weight_bytes=4 * 10**9, itemsize=4) == 20.0
+    assert gflops(fast, weights=10**9) == 20.0
     content = frame("embed", ["penstock"], {}, None) | embed_fields([slow, fast])
     assert content["runs"][0]["tokens_per_second"] == 2.5
     assert any("4.00x" in str(line) for line in tables(content))

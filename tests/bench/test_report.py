@@ -59,28 +59,27 @@ def test_runs_at_other_loads_are_not_repeats_of_each_other() -> None:
 
 def test_tables_show_figures_beside_their_ceilings() -> None:
     runs = [run("continuous", 2.0, engine=ENGINE), run("static", 10.0, engine=ENGINE)]
-    text = printed(content(runs, kind="offline", weight_bytes=1_000_000_000, precision="int8"))
+    text = printed(content(runs, kind="offline", weight_bytes=10**9, weight_count=10**9, precision="int8"))
     assert "5.00x" in text
     assert "3.10%" in text  # KV waste
     assert "memory read 20.0 GB/s (56 from the cache), fp32 matmul 300 GFLOP/s, int8 1,200 GOP/s" in text
-    # 10 steps x 1 GB in 2 s; 2 x 1e9 / 1.125 weights x 7 tokens in 2 s, against the ceiling of int8.
-    assert row(text, "W2 continuous", "5.0", "25%", "6", "1%")
+    # 10 steps x 1 GB in 2 s; 2 x 1e9 weights x 7 tokens in 2 s, against the ceiling of int8.
+    assert row(text, "W2 continuous", "5.0", "25%", "7", "1%")
     assert row(text, "W2 continuous", "TTFT", *["1000"] * 5)  # milliseconds
 
 
 @pytest.mark.parametrize(
-    ("precision", "quantization", "reached"),
+    ("precision", "count", "reached"),
     [
-        ("float32", "Q4_1", ("175", "58%")),  # 100e9 / 4 x 2 x 7 / 2, of 300
-        ("int8", "Q8_0", ("622", "52%")),  # of 1,200
-        ("int8", "Q4_1", ("1,120", "93%")),  # int8 leaves 4 bits as they are
-        ("float64", "none", ("-", "-")),
+        ("float32", 25 * 10**9, ("175", "58%")),  # 25e9 x 2 x 7 / 2, of 300
+        ("int8", 80 * 10**9, ("560", "47%")),  # of 1,200
+        ("float64", 0, ("-", "-")),
     ],
 )
 def test_the_matmul_ceiling_is_that_of_the_precision(
-    precision: str, quantization: str, reached: tuple[str, str]
+    precision: str, count: int, reached: tuple[str, str]
 ) -> None:
-    subject = {"weight_bytes": 100 * 10**9, "precision": precision, "quantization": quantization}
+    subject = {"weight_bytes": 100 * 10**9, "weight_count": count, "precision": precision}
     text = printed(content([run(engine=ENGINE)], kind="offline", **subject))
     assert row(text, "W2 online", "500.0", "2500%", *reached)
 
@@ -91,7 +90,12 @@ def test_a_model_without_a_known_size_has_no_share_of_the_ceilings() -> None:
 
 def test_tables_fit_a_terminal_of_80_columns() -> None:
     runs = [run("continuous", 2000.0, engine=ENGINE), run("static", 100_000.0, engine=ENGINE)]
-    options: dict[str, Any] = {"weight_bytes": 10**9, "precision": "float32", "price_per_hour": 1.0}
+    options: dict[str, Any] = {
+        "weight_bytes": 10**9,
+        "weight_count": 10**9,
+        "precision": "float32",
+        "price_per_hour": 1.0,
+    }
     assert "…" not in printed(content([*runs, *runs], kind="offline", **options), width=80)
 
 

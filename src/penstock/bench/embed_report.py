@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from penstock.bench.embedding import EmbedRun, gflops, speedups
-from penstock.bench.reached import bytes_of_weight
 from penstock.bench.tables import Item, Note, Table
 
 
@@ -20,10 +19,10 @@ def embed_fields(runs: Sequence[EmbedRun]) -> dict[str, Any]:
 def embed_items(content: dict[str, Any]) -> Iterator[Item]:
     runs = msgspec.convert(content["runs"], list[EmbedRun])
     subject, ceilings = content["subject"], content["ceilings"]
-    itemsize = bytes_of_weight(subject)
+    weights = subject.get("weight_count")
     columns = ["seconds", "from - to", "texts/s", "tokens/s"]
-    columns += ["GFLOP/s"] if itemsize else []
-    columns += ["of ceiling"] if itemsize and ceilings else []
+    columns += ["GFLOP/s"] if weights else []
+    columns += ["of ceiling"] if weights and ceilings else []
     rows = []
     for run in runs:
         row = [
@@ -33,8 +32,8 @@ def embed_items(content: dict[str, Any]) -> Iterator[Item]:
             f"{run.texts / run.median:.0f}",
             f"{run.tokens / run.median:.0f}",
         ]
-        if itemsize:
-            reached = gflops(run, subject["weight_bytes"], itemsize)
+        if weights:
+            reached = gflops(run, weights)
             row.append(f"{reached:.0f}")
             if ceilings:
                 row.append(f"{reached / ceilings['fp32_gflop_per_second']:.0%}")

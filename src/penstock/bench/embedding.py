@@ -112,9 +112,9 @@ def speedups(runs: Sequence[EmbedRun]) -> dict[str, float]:
     }
 
 
-def gflops(run: EmbedRun, weight_bytes: int, itemsize: float) -> float:
+def gflops(run: EmbedRun, weights: int) -> float:
     """Arithmetic of the matrices alone, in GFLOP/s: two operations for each weight and token."""
-    return 2 * weight_bytes / itemsize * run.tokens / run.median / 1e9
+    return 2 * weights * run.tokens / run.median / 1e9
 
 
 def _batches(texts: Sequence[list[int]], mode: Mode) -> list[Sequence[list[int]]]:

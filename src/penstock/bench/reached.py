@@ -9,19 +9,6 @@ from penstock.bench.ceilings import Ceilings
 from penstock.bench.statistics import Run
 from penstock.bench.tables import Item, Note, Table, label
 
-# Bytes of a weight in memory, with its share of the scales. Files mix types, so that of int8 is about right.
-BYTES_OF_WEIGHT = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.125}
-FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")  # int8 leaves them in 4 bits
-BYTES_OF_FOUR_BITS = 0.625
-
-
-def bytes_of_weight(subject: dict[str, Any]) -> float | None:
-    """None where the model's precision is not known."""
-    precision = subject.get("precision", "")
-    if precision == "int8" and subject.get("quantization", "").startswith(FOUR_BITS):
-        return BYTES_OF_FOUR_BITS
-    return BYTES_OF_WEIGHT.get(precision)
-
 
 def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item]:
     ceilings = Ceilings(**content["ceilings"])
@@ -42,8 +29,8 @@ def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item
             head=("run", "weights read GB/s", "of memory", "matmul GFLOP/s", "of matmul"),
             rows=rows,
             note="Weights read: their bytes x steps / wall. Matmul: 2 x weights x computed tokens / wall, "
-            f"against the ceiling of {content['subject'].get('precision')}; int8 weights are counted by "
-            "their bytes, which is about right.",
+            f"against the ceiling of {content['subject'].get('precision')}. The output matrix is counted for "
+            "every token, though prompts need it for their last alone.",
         )
 
 
@@ -56,9 +43,9 @@ def _reached(subject: dict[str, Any], ceilings: Ceilings, run: Run) -> Sequence[
     if not weight_bytes or not run.engine:
         return None
     read = weight_bytes * run.engine["steps"] / run.wall_seconds / 1e9
-    itemsize, limit = bytes_of_weight(subject), ceilings.matmul(precision)
+    weights, limit = subject.get("weight_count"), ceilings.matmul(precision)
     tokens = run.input_tokens - run.cached_tokens + run.output_tokens
-    multiplied = 2 * weight_bytes / itemsize * tokens / run.wall_seconds / 1e9 if itemsize else None
+    multiplied = 2 * weights * tokens / run.wall_seconds / 1e9 if weights else None
     return (
         label(run),
         f"{read:.1f}",

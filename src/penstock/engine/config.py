@@ -99,6 +99,7 @@ class EngineInfo:
     block_size: int
     num_blocks: int
     weight_bytes: int  # all matrices but the embedding; a step reads them, but for experts it does not use
+    weight_count: int = 0  # numbers in them; 0: not known
     load_seconds: float
     tasks: tuple[Task, ...] = ("generate",)
     pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself

@@ -62,6 +62,7 @@ class EngineCore:
             block_size=config.block_size,
             num_blocks=size.num_blocks,
             weight_bytes=model.weight_bytes,
+            weight_count=model.weight_count,
             load_seconds=time.perf_counter() - began,
             tasks=(*tasks, "embed", "score") if pooling else tasks,
             pooling=pooling,

@@ -56,6 +56,7 @@ class EncoderCore:
             block_size=config.block_size,
             num_blocks=0,
             weight_bytes=self._model.weight_bytes,
+            weight_count=self._model.weight_bytes // self._model.dtype.itemsize,
             load_seconds=time.perf_counter() - began,
             tasks=tasks,
             pooling=pooling,

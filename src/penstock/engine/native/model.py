@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -140,12 +140,17 @@ class NativeModel:
 
     @property
     def weight_bytes(self) -> int:
-        matrices = [
-            matrix
-            for layer in self._layers
-            for matrix in (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
-        ]
-        return sum(m.panels.nbytes for m in (*matrices, self._head) if m is not None)
+        return sum(matrix.panels.nbytes for matrix in self._matrices())
+
+    @property
+    def weight_count(self) -> int:
+        return sum(matrix.inputs * matrix.outputs for matrix in self._matrices())
+
+    def _matrices(self) -> Iterator[Packed]:
+        for layer in self._layers:
+            yield from (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
+        if self._head is not None:
+            yield self._head
 
     def open(self, room: Room) -> None:
         config, model = self.config, self._model

@@ -52,6 +52,10 @@ class StepModel(Protocol):
         """All matrices but the embedding, which is only looked up. A step reads them all, but for experts
         that none of its tokens chose."""
 
+    @property
+    def weight_count(self) -> int:
+        """Numbers in those matrices."""
+
     def open(self, room: Room) -> None:
         """Allocate the cache and whatever a step needs; before the first step."""
 

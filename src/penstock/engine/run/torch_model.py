@@ -32,6 +32,10 @@ class TorchModel:
     def weight_bytes(self) -> int:
         return self._decoder.weight_bytes
 
+    @property
+    def weight_count(self) -> int:
+        return self._decoder.weight_bytes // self._decoder.dtype.itemsize
+
     def open(self, room: Room) -> None:
         config = self.config
         self._decoder.prepare(room.max_model_len)
