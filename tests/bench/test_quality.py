@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from penstock.bench.quality import Reading, compare, cut, read
 from penstock.bench.texts import english
@@ -144,12 +145,14 @@ def test_what_was_read_before_an_interruption_is_compared(model: Path) -> None:
 
 
 def test_an_engine_that_fails_or_computes_nonsense_gives_no_figure(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    core = EngineCore(config_of(model))
-    core._runner._model.embedding[:] = math.nan
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    weights = load_file(model / "model.safetensors")
+    weights["model.embed_tokens.weight"][PIECES[0][0]] = math.nan
+    save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(PenstockError, match="a log-probability that is no finite number"):
-        read(core, "float32", PIECES)
+        read(EngineCore(config_of(tmp_path)), "auto", PIECES)
     core = EngineCore(config_of(model))
     monkeypatch.setattr(core._runner, "execute", lambda plan: 1 / 0)
     with pytest.raises(PenstockError, match="The engine could not read the text"):

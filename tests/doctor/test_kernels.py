@@ -15,7 +15,14 @@ from penstock.engine.native.build import VARIANTS
 BEST = next(iter(VARIANTS))
 
 
-def judged(*, compiler: bool = True, device: str = "cpu", precision: str = "auto", **facts: Any) -> Finding:
+def judged(
+    *,
+    loaded: bool | None = True,
+    compiler: bool = True,
+    device: str = "cpu",
+    precision: str = "auto",
+    **facts: Any,
+) -> Finding:
     usual: dict[str, Any] = {
         "system": True,
         "suitable": ("fast",),
@@ -23,7 +30,9 @@ def judged(*, compiler: bool = True, device: str = "cpu", precision: str = "auto
         "built": ("fast", "other"),
         "outdated": (),
     }
-    return judge_kernels(Kernels(**(usual | facts)), compiler=compiler, device=device, precision=precision)
+    return judge_kernels(
+        Kernels(**(usual | facts)), loaded=loaded, compiler=compiler, device=device, precision=precision
+    )
 
 
 def test_kernels_that_this_processor_can_use_are_well() -> None:
@@ -38,6 +47,7 @@ def test_kernels_that_this_processor_can_use_are_well() -> None:
         ({"built": ()}, "They are not built for fast, which this processor has", ("native.build",)),
         ({"built": ("other",)}, "They are not built for fast", ("native.build",)),
         ({"built": (), "compiler": False}, "takes a C compiler", ("apt-get install gcc", "native.build")),
+        ({"loaded": False}, "kernels-fast.so is damaged, or of another version", ("rm ", "native.build")),
         ({"outdated": ("fast",)}, "built from other sources than those here", ("native.build",)),
     ],
 )
@@ -67,6 +77,10 @@ def test_what_no_build_would_cure_is_only_noted(facts: dict[str, Any], sentence:
 def test_who_asks_for_int8_cannot_do_without(facts: dict[str, Any]) -> None:
     assert judged(precision="int8", **facts).status == "problem"
     assert judged(precision="int8").status == "ok"
+
+
+def test_without_torch_nobody_tried_to_load_them() -> None:
+    assert judged(loaded=None).status == "ok"
 
 
 def test_on_a_gpu_nobody_misses_them() -> None:

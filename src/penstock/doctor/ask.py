@@ -57,6 +57,7 @@ class Probe:
     error: str | None = None
     gpus: tuple[Gpu, ...] = ()
     gpu_error: str | None = None
+    kernels: bool | None = None  # the native kernels could be loaded; None: nobody tried
     models: dict[str, Opinion] = field(default_factory=dict)  # by path
 
 
@@ -89,6 +90,7 @@ def ask_torch(models: Sequence[str] = ()) -> Probe:
         torch=Torch(**answer["torch"]),
         gpus=tuple(Gpu(**gpu) for gpu in answer["gpus"]),
         gpu_error=answer["gpu_error"],
+        kernels=answer["kernels"],
         models={path: Opinion(**opinion) for path, opinion in answer["models"].items()},
     )
 

@@ -101,6 +101,7 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
         *judge_software(probe, look_at_packages(), compilers, driver, machine, settings.threads),
         judge_kernels(
             kernels,
+            loaded=probe.kernels,
             compiler=compilers["cc"] is not None,
             device=budget.device,
             precision=settings.precision,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import sys
 from dataclasses import dataclass
 
@@ -45,8 +46,10 @@ def look_at_kernels() -> Kernels:
     )
 
 
-def judge_kernels(facts: Kernels, *, compiler: bool, device: str, precision: str) -> Finding:
-    """`precision` int8 asks for them; without them, auto is float32 on the CPU."""
+def judge_kernels(
+    facts: Kernels, *, loaded: bool | None, compiler: bool, device: str, precision: str
+) -> Finding:
+    """`precision` int8 asks for them; without them, auto is float32 on the CPU. `loaded` None: not tried."""
     build = f"{interpreter()} {BUILD}"
     # On a GPU nobody misses them.
     status: Status = "note" if device != "cpu" else "problem" if precision == "int8" else "warning"
@@ -63,6 +66,10 @@ def judge_kernels(facts: Kernels, *, compiler: bool, device: str, precision: str
             sentence += " Building them takes a C compiler, which is not here."
             build = f"apt-get install gcc libc6-dev && {build}"
         return Finding(SECTION, "kernels", status, sentence, build)
+    if loaded is False:
+        place = library_path(facts.usable)
+        sentence = f"{place} is damaged, or of another version of Penstock: {else_float}"
+        return Finding(SECTION, "kernels", status, sentence, f"rm {shlex.quote(str(place))}; {build}")
     sentence = f"Built for {listed(list(facts.built))}; on this processor {facts.usable} computes in int8."
     if facts.usable in facts.outdated:
         sentence += " But it was built from other sources than those here."

@@ -23,6 +23,7 @@ def main() -> None:
         answer["error"] = _sentence(error)
     else:
         answer["gpus"], answer["gpu_error"] = _gpus()
+        answer["kernels"] = _kernels()
         answer["models"] = {path: _model(path) for path in asked["models"]}
     sys.stdout.write("\n" + json.dumps(answer))
 
@@ -60,6 +61,13 @@ def _gpus() -> tuple[list[dict[str, Any]], str | None]:
     except Exception as error:  # the driver's word, whatever it is
         return found, _sentence(error)
     return found, None
+
+
+def _kernels() -> bool:
+    """Whether the native kernels can be loaded. A damaged file may end the process, so here."""
+    from penstock.engine.native.library import library
+
+    return library() is not None
 
 
 def _model(path: str) -> dict[str, Any]:
