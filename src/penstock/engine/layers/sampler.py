@@ -38,7 +38,8 @@ class Penalties:
 class SamplingBatch:
     """Per row of the logits; the lists name only the rows that need the thing."""
 
-    temperature: Tensor  # 0: greedy
+    slots: Tensor  # where the rows' sequences are
+    temperature: Tensor  # 0: greedy; else not so small that a quotient would not be a number
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor
@@ -188,7 +189,7 @@ def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
     rows = batch.random_rows
     scaled = logits[rows]
     # The likeliest token is put at 0, so that no temperature, however small, makes it infinite.
-    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / batch.temperature[rows, None].clamp(min=1e-30)
+    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / batch.temperature[rows, None]
     if batch.filtered:
         _filter(scaled, batch.top_k[rows], batch.top_p[rows], batch.min_p[rows])
     # argmax of p / noise, in logarithms.

@@ -89,15 +89,14 @@ class Runner:
         sampling = [grant.sequence for grant in plan.grants if grant.samples]
         if not sampling:
             return
-        logits = self._model.logits(hidden[self._sampled_rows(plan)])
+        logits = self._model.logits(_sampled_rows(plan, len(sampling), hidden))
         batch = self._slots.sampling_batch(sampling)
         sampled = sample(logits, batch, self._model.drawer)
-        slots = torch.tensor([s.slot for s in sampling], device=self._model.device)
-        self._slots.tokens[slots, batch.positions] = sampled.tokens.to(torch.int32)
+        self._slots.append(batch, sampled.tokens)
         result.tokens = sampled.tokens.tolist()
-        for sequence, token in zip(sampling, result.tokens, strict=True):
-            if token < 0:
-                result.failures[sequence] = _FAILURES[token]
+        if min(result.tokens) < 0:
+            drawn = zip(sampling, result.tokens, strict=True)
+            result.failures |= {sequence: _FAILURES[token] for sequence, token in drawn if token < 0}
         for row, error in sampled.failures.items():
             sentence = f"A logits processor failed: {type(error).__name__}: {error}."
             result.failures[sampling[row]] = Failure(sentence, invalid=True)
@@ -142,10 +141,14 @@ class Runner:
         else:
             result.failures[sequence] = _FAILURES[NO_TOKEN]
 
-    def _sampled_rows(self, plan: StepPlan) -> Tensor:
-        ends = np.cumsum([grant.count for grant in plan.grants])
-        rows = [int(end) - 1 for end, grant in zip(ends, plan.grants, strict=True) if grant.samples]
-        return torch.tensor(rows, device=self._model.device)
+
+def _sampled_rows(plan: StepPlan, count: int, hidden: Tensor) -> Tensor:
+    """The last row of each of the `count` grants that sample."""
+    if plan.num_tokens == count:  # no other rows
+        return hidden[:count]
+    ends = np.cumsum([grant.count for grant in plan.grants])
+    rows = ends[[grant.samples for grant in plan.grants]] - 1
+    return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))
 
 
 def _step(plan: StepPlan) -> Step:

@@ -6,15 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import choice_seed
 from penstock.engine.layers.sampler import Penalties, SamplingBatch
+from penstock.engine.request import SamplingParams
 from penstock.engine.schedule.sequence import Sequence
 
 _TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY = range(6)
 _SEED, _TOP_K, _PROMPT = range(3)
+# Below it, zero by zero would come of logits that are equal.
+_LEAST_TEMPERATURE = 1e-30
 
 
 class Slots:
@@ -28,8 +32,12 @@ class Slots:
         self.device = device
         self.tokens = torch.zeros((count, max_len + 1), dtype=torch.int32, device=device)
         self.blocks = torch.zeros((count, max_blocks), dtype=torch.int32, device=device)
-        self._floats = torch.zeros((count, 6), dtype=torch.float32, device=device)
-        self._ints = torch.zeros((count, 3), dtype=torch.int64, device=device)
+        self._floats = torch.zeros((6, count), dtype=torch.float32, device=device)
+        self._ints = torch.zeros((3, count), dtype=torch.int64, device=device)
+        # What the host must know of a slot; a step looks closer only at those that want something special.
+        self._random = np.zeros(count, dtype=bool)
+        self._filtered = np.zeros(count, dtype=bool)
+        self._special = np.zeros(count, dtype=bool)
         self._bias: dict[int, tuple[Tensor, Tensor]] = {}
         self._ends: dict[int, Tensor] = {}  # ids banned before min_tokens
         self._allowed: dict[int, Tensor] = {}
@@ -41,9 +49,10 @@ class Slots:
         """Set a slot up for a sequence that has just been given it."""
         slot, params = sequence.slot, sequence.request.params
         self.tokens[slot, : len(sequence.tokens)] = torch.tensor(sequence.tokens, dtype=torch.int32)
-        self._floats[slot] = torch.tensor(
+        random = params.temperature > 0
+        self._floats[:, slot] = torch.tensor(
             [
-                params.temperature,
+                max(params.temperature, _LEAST_TEMPERATURE) if random else 0.0,
                 params.top_p,
                 params.min_p,
                 # Beyond these a float32 logit would become infinite, or zero by zero.
@@ -54,7 +63,9 @@ class Slots:
         )
         assert params.seed is not None, "the core draws a seed before it submits"
         seed = choice_seed(params.seed, sequence.index)
-        self._ints[slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
+        self._ints[:, slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
+        self._random[slot] = random
+        self._filtered[slot] = random and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
         for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words):
             kept.pop(slot, None)
         if params.logit_bias:
@@ -72,6 +83,16 @@ class Slots:
                 longer[word[-2]].append(list(word))
         if longer:
             self._bad_words[slot] = longer
+        self._special[slot] = (
+            _penalized(params)
+            or params.logprobs is not None
+            or sequence.guide is not None
+            or bool(sequence.processors)
+            or any(
+                slot in kept
+                for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words)
+            )
+        )
 
     def _ids(self, tokens: Iterable[int]) -> Tensor:
         return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
@@ -87,23 +108,27 @@ class Slots:
 
     def sampling_batch(self, sequences: list[Sequence]) -> SamplingBatch:
         """What the sampler needs for these sequences, one row each."""
-        slots = torch.tensor([s.slot for s in sequences], device=self.device)
-        floats, ints = self._floats[slots], self._ints[slots]
+        places = np.array([s.slot for s in sequences])
+        # By way of numpy: torch is slow at reading lists.
+        slots = torch.from_numpy(places).to(self.device)
+        positions = torch.from_numpy(np.array([len(s.tokens) for s in sequences])).to(self.device)
+        floats, ints = self._floats.index_select(1, slots), self._ints.index_select(1, slots)
         batch = SamplingBatch(
-            temperature=floats[:, _TEMPERATURE],
-            top_k=ints[:, _TOP_K],
-            top_p=floats[:, _TOP_P],
-            min_p=floats[:, _MIN_P],
-            seeds=ints[:, _SEED],
-            positions=torch.tensor([len(s.tokens) for s in sequences], device=self.device),
+            slots=slots,
+            temperature=floats[_TEMPERATURE],
+            top_k=ints[_TOP_K],
+            top_p=floats[_TOP_P],
+            min_p=floats[_MIN_P],
+            seeds=ints[_SEED],
+            positions=positions,
+            random_rows=self._random[places].nonzero()[0].tolist(),
+            filtered=bool(self._filtered[places].any()),
         )
         penalized: list[int] = []
-        for row, sequence in enumerate(sequences):
+        for row in self._special[places].nonzero()[0].tolist():
+            sequence = sequences[row]
             params = sequence.request.params
-            if params.temperature > 0:
-                batch.random_rows.append(row)
-                batch.filtered |= params.top_k > 0 or params.top_p < 1 or params.min_p > 0
-            if params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty:
+            if _penalized(params):
                 penalized.append(row)
             if sequence.slot in self._bias:
                 batch.biases.append((row, *self._bias[sequence.slot]))
@@ -117,12 +142,16 @@ class Slots:
                 rows=penalized,
                 tokens=self.tokens[slots[penalized], :longest],
                 lengths=batch.positions[penalized],
-                prompt_lengths=ints[penalized, _PROMPT],
-                repetition=floats[penalized, _REPETITION],
-                presence=floats[penalized, _PRESENCE],
-                frequency=floats[penalized, _FREQUENCY],
+                prompt_lengths=ints[_PROMPT, penalized],
+                repetition=floats[_REPETITION, penalized],
+                presence=floats[_PRESENCE, penalized],
+                frequency=floats[_FREQUENCY, penalized],
             )
         return batch
+
+    def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
+        """Put each row's new token where the next step finds it."""
+        self.tokens[batch.slots, batch.positions] = tokens.to(torch.int32)
 
     def _restrict(self, batch: SamplingBatch, row: int, sequence: Sequence) -> None:
         """Say what may not come next, or what alone may."""
@@ -142,6 +171,10 @@ class Slots:
                 batch.bans.append((row, self._ids(last)))
         if sequence.processors:
             batch.processors.append((row, partial(_processed, sequence)))
+
+
+def _penalized(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def _lacks_only_its_last(word: list[int], sequence: Sequence) -> bool:
