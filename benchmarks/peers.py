@@ -140,12 +140,10 @@ def measure(options: argparse.Namespace, results: Results, servers: Servers, con
     order = turns(able, options.workloads, options.repeat)
     for number, turn in enumerate(order, 1):
         said = f"[{number}/{len(order)}] {turn.workload}, repeat {turn.repeat + 1}, {turn.system}"
-        known = turn.system in servers.missing
         server = servers.ready(turn.system)
         if server is None:
-            if not known:
-                reason = servers.missing[turn.system]
-                console.print(f"{said}: cannot be measured: {reason}", style="red", markup=False)
+            reason = servers.missing.get(turn.system) or servers.failures[-1]
+            console.print(f"{said}: cannot be measured: {reason}", style="red", markup=False)
             continue
         results.versions[turn.system] = server.launch.version
         workload = workload_of(turn.workload, quick=options.quick)
@@ -228,7 +226,13 @@ def main(arguments: Sequence[str]) -> int:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         setting = Setting(model, options.envs.resolve(), folder, lambda text: console.print(f"  {text}"))
-        servers = Servers(setting, systems, starts=results.starts, missing=results.missing)
+        servers = Servers(
+            setting,
+            systems,
+            starts=results.starts,
+            missing=results.missing,
+            failures=results.failures,
+        )
         complete, began = False, time.monotonic()
         try:
             measure(options, results, servers, console)

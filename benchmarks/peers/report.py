@@ -48,14 +48,15 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)
     measured: list[Measured] = field(default_factory=list)
     starts: dict[str, list[Start]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # what never started, and why
+    failures: list[str] = field(default_factory=list)  # of servers that had started before
 
     def compared(self) -> list[Comparison]:
         return compare(list(self.systems), self.measured)
 
     def problems(self) -> list[str]:
         found = [(each.system, each.problem) for each in self.measured]
-        return [f"{system}: {problem}" for system, problem in found if problem]
+        return [*self.failures, *(f"{system}: {problem}" for system, problem in found if problem)]
 
     def disturbance(self) -> str | None:
         """What is to be said of figures that were measured beside other work."""

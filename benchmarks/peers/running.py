@@ -68,12 +68,13 @@ class Servers:
     systems: dict[str, System]
     launches: dict[str, Launch] = field(default_factory=dict)
     starts: dict[str, list[Start]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # name and reason
+    missing: dict[str, str] = field(default_factory=dict)  # what never started, and why
+    failures: list[str] = field(default_factory=list)  # of servers that had started before
     processes: list[Process] = field(default_factory=list)
     _running: dict[str, Server] = field(default_factory=dict)
 
     def ready(self, name: str) -> Server | None:
-        """The server, started if it is not; None if it cannot be, with the reason in `missing`."""
+        """The server, started if it is not; None if it cannot be. One that never could is not tried again."""
         if name in self.missing:
             return None
         server = self._running.get(name)
@@ -82,7 +83,10 @@ class Servers:
                 return server
             return self._started(name)
         except UnavailableError as error:
-            self.missing[name] = str(error)
+            if name in self.starts:
+                self.failures.append(f"{name} did not start: {error}")
+            else:
+                self.missing[name] = str(error)
             return None
 
     def rest(self, name: str) -> None:
