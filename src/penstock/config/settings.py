@@ -75,7 +75,8 @@ class Settings:
     precision: str = engine_option(
         "auto",
         TEXT,
-        f"What the model computes in: {', '.join(PRECISIONS[1:])}; auto takes what suits the device.",
+        f"What the model computes in: {', '.join(PRECISIONS[1:])}; auto is int8 on a CPU that can, float32 "
+        "on others, and what the files hold on a GPU.",
         aliases=("dtype",),
     )
     max_model_len: int | None = engine_option(
