@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from penstock.engine.layers.sampler import Sampled, SamplingBatch, sample
+from penstock.engine.layers.sampler import Drawer, Sampled, SamplingBatch, TorchDrawer, sample
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.request import Request, SamplingParams
 from penstock.engine.run.slots import Slots
 from penstock.engine.schedule.sequence import Sequence
 
 CPU = torch.device("cpu")
+drawer: Drawer = TorchDrawer()  # that `draw` uses; tests put others here
 
 
 @dataclass(frozen=True)
@@ -52,21 +53,22 @@ def batch_of(rows: Many[Row]) -> SamplingBatch:
     longest = max(r.position for r in rows)
     slots = Slots(len(rows), longest, 1, CPU)
     slots.tokens.fill_(1)  # what a former sequence left there
-    sequences = []
-    for slot, r in enumerate(rows):
-        request = Request(id=str(slot), prompt=list(r.prompt), params=r.params, eos_token_ids=r.eos)
-        table = KVMemory(1, 1).new_table("")
-        sequence = Sequence(
-            request, r.index, (0.0, slot), 0.0, [*r.prompt, *r.output], longest + 1, table, slot=slot
-        )
+    sequences = [sequence_of(r, slot) for slot, r in enumerate(rows)]
+    for sequence in sequences:
         slots.load(sequence)
-        sequences.append(sequence)
     return slots.sampling_batch(sequences)
+
+
+def sequence_of(r: Row, slot: int) -> Sequence:
+    request = Request(id=str(slot), prompt=list(r.prompt), params=r.params, eos_token_ids=r.eos)
+    known = [*r.prompt, *r.output]
+    table = KVMemory(1, 1).new_table("")
+    return Sequence(request, r.index, (0.0, slot), 0.0, known, len(known) + 1, table, slot=slot)
 
 
 def draw(logits: Tensor, rows: Many[Row]) -> Sampled:
     """Sample one token for each row; a single row of logits serves them all. `logits` is left alone."""
-    return sample(logits.expand(len(rows), -1).clone(), batch_of(rows))
+    return sample(logits.expand(len(rows), -1).clone(), batch_of(rows), drawer)
 
 
 def tokens(logits: Tensor, rows: Many[Row]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tokens are drawn exactly as the parameters say, row by row."""
+"""Tokens are drawn exactly as the parameters say, row by row, whoever draws them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import choice_seed, exponential_noise
-from penstock.engine.layers.sampler import NO_TOKEN, TOP_P_CANDIDATES, sample
+from penstock.engine.layers.sampler import NO_TOKEN, TOP_P_CANDIDATES, Drawer, TorchDrawer, sample
+from penstock.engine.native.sampling import open_drawer
 from penstock.engine.request import SamplingParams
-from tests.engine.layers.drawing import Row, batch_of, draw, row, rows_at_positions, tokens
+from penstock.engine.run.slots import Slots
+from tests.engine.layers import drawing
+from tests.engine.layers.drawing import Row, batch_of, draw, row, rows_at_positions, sequence_of, tokens
+from tests.engine.native.kernels import needs_kernels
 
 INF = float("inf")
+DRAWERS = {"torch": TorchDrawer, "native": lambda: open_drawer(2)}
+
+
+@pytest.fixture(autouse=True, scope="module", params=["torch", pytest.param("native", marks=needs_kernels)])
+def drawer(request: pytest.FixtureRequest) -> Iterator[Drawer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "drawer", DRAWERS[request.param]())
+        yield drawing.drawer
 
 
 def random_logits(vocab: int, *, spread: float = 3.0, seed: int = 0, count: int = 1) -> Tensor:
@@ -297,6 +309,28 @@ def test_an_end_is_banned_before_min_tokens_and_allowed_from_then_on() -> None:
     for length, expected in ((0, 2), (1, 2), (2, 1)):
         r = row(temperature=0.0, min_tokens=2, eos=(1,), output=(0,) * length)
         assert tokens(logits, [r]) == [expected]
+
+
+def test_a_slot_forgets_what_its_former_sequence_wanted() -> None:
+    slots = Slots(1, 8, 1, drawing.CPU)
+    demanding = row(
+        temperature=0.0,
+        presence_penalty=1.0,
+        logit_bias={1: 9.0},
+        min_tokens=3,
+        eos=(2,),
+        allowed_token_ids=(1, 2),
+        logprobs=2,
+        top_p=0.5,
+    )
+    for r, special in ((row(top_k=3), False), (demanding, True), (row(), False)):
+        sequence = sequence_of(r, 0)
+        slots.load(sequence)
+        batch = slots.sampling_batch([sequence])
+        assert batch.random_rows == ([0] if r.params.temperature else [])
+        assert batch.filtered == (r.params.top_k == 3)
+        assert batch.changed_rows == ([0] if special else [])
+        assert batch.logprob_rows == ([0] if special else [])
 
 
 # ---------------------------------------------------------------- broken logits
