@@ -10,6 +10,7 @@ import pytest
 from penstock.doctor import kernels
 from penstock.doctor.finding import Finding
 from penstock.doctor.kernels import Kernels, judge_kernels, look_at_kernels
+from penstock.engine.native import build
 from penstock.engine.native.build import VARIANTS
 
 BEST = next(iter(VARIANTS))
@@ -73,6 +74,19 @@ def test_what_no_build_would_cure_is_only_noted(facts: dict[str, Any], sentence:
     assert sentence in finding.sentence
 
 
+@pytest.mark.parametrize(("asked", "status"), [("off", "warning"), ("avx2", "warning"), ("avx3", "problem")])
+def test_who_turned_them_off_is_told_how_to_turn_them_on(asked: str, status: str) -> None:
+    finding = judged(asked=asked)
+    assert (finding.status, finding.command) == (status, "unset PENSTOCK_NATIVE")
+    assert finding.sentence.startswith(f"PENSTOCK_NATIVE is {asked}, so this processor can use none")
+
+
+def test_a_variant_that_is_asked_for_is_the_one_that_counts() -> None:
+    facts = {"suitable": ("best", "fast"), "built": ("best", "fast"), "asked": "fast"}
+    assert "on this processor fast computes in int8" in judged(**facts).sentence
+    assert "not built for fast" in judged(**facts | {"built": ("best",)}).sentence
+
+
 @pytest.mark.parametrize("facts", [{"built": ()}, {"suitable": ()}, {"system": False}])
 def test_who_asks_for_int8_cannot_do_without(facts: dict[str, Any]) -> None:
     assert judged(precision="int8", **facts).status == "problem"
@@ -89,13 +103,18 @@ def test_on_a_gpu_nobody_misses_them() -> None:
 
 def test_files_and_flags_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "library_path", lambda variant: tmp_path / f"{variant}.so")
+    monkeypatch.setattr(build, "library_path", lambda variant, folder=None: tmp_path / f"{variant}.so")
     monkeypatch.setattr(kernels.machine, "cpu_flags", lambda: frozenset(VARIANTS[BEST]))
     assert look_at_kernels().built == ()
     (tmp_path / f"{BEST}.so").touch()
     found = look_at_kernels()
-    assert (found.built, found.outdated, found.usable) == ((BEST,), (BEST,), BEST)
-    (tmp_path / f"{BEST}.sources").write_text(kernels.fingerprint())
-    assert look_at_kernels().outdated == ()
+    assert (found.built, found.outdated, found.usable) == ((BEST,), (BEST,), None)
+    (tmp_path / f"{BEST}.sources").write_text(build.fingerprint())
+    found = look_at_kernels()
+    assert (found.outdated, found.usable) == ((), BEST)
+    monkeypatch.setenv("PENSTOCK_NATIVE", "off")
+    assert look_at_kernels().usable is None
+    monkeypatch.delenv("PENSTOCK_NATIVE")
     monkeypatch.setattr(kernels.machine, "cpu_flags", frozenset)
     found = look_at_kernels()
     assert (found.suitable, found.usable) == ((), None)

@@ -24,8 +24,9 @@ from penstock.errors import ConfigError
 
 FILE_NAME = "penstock.yaml"
 PREFIX = "PENSTOCK_"
-# Read elsewhere: where models are kept, which file to read, where tests and benchmarks find measured data.
-OTHER_VARIABLES = frozenset({"PENSTOCK_HOME", "PENSTOCK_CONFIG", "PENSTOCK_DATA"})
+# Read elsewhere: where models are kept, which file to read, where tests and benchmarks find measured data,
+# which native kernels to use.
+OTHER_VARIABLES = frozenset({"PENSTOCK_HOME", "PENSTOCK_CONFIG", "PENSTOCK_DATA", "PENSTOCK_NATIVE"})
 # Kubernetes sets these in every pod beside a Service whose name begins with "penstock".
 _SERVICE_LINK = re.compile(
     r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sys
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from penstock import machine
 from penstock.doctor.finding import Finding, Status, listed
 from penstock.doctor.software import SECTION, interpreter
-from penstock.engine.native.build import VARIANTS, fingerprint, library_path
+from penstock.engine.native.build import VARIANTS, is_current, library_path
+from penstock.engine.native.library import VARIABLE
 
 BUILD = "-m penstock.engine.native.build"
 
@@ -24,11 +26,13 @@ class Kernels:
     lacking: tuple[str, ...]  # instructions that it lacks for the least demanding one
     built: tuple[str, ...]
     outdated: tuple[str, ...]  # those built from other sources than there are now
+    asked: str = "auto"  # the variant that PENSTOCK_NATIVE names; auto: any, off: none
 
     @property
     def usable(self) -> str | None:
         """The variant that the engine would take."""
-        return next((name for name in self.suitable if name in self.built), None)
+        current = [name for name in self.suitable if name in self.built and name not in self.outdated]
+        return next((name for name in current if self.asked in ("auto", name)), None)
 
 
 def look_at_kernels() -> Kernels:
@@ -36,13 +40,13 @@ def look_at_kernels() -> Kernels:
     flags = machine.cpu_flags()
     lacks = {name: tuple(flag for flag in needs if flag not in flags) for name, needs in VARIANTS.items()}
     built = tuple(name for name in VARIANTS if library_path(name).exists())
-    sources = fingerprint()
     return Kernels(
         system=sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64"),
         suitable=tuple(name for name, lacking in lacks.items() if not lacking),
         lacking=min(lacks.values(), key=len),
         built=built,
-        outdated=tuple(name for name in built if _sources(name) != sources),
+        outdated=tuple(name for name in built if not is_current(name)),
+        asked=os.environ.get(VARIABLE) or "auto",
     )
 
 
@@ -60,8 +64,16 @@ def judge_kernels(
     if not facts.suitable:
         sentence = f"This processor lacks {listed(list(facts.lacking))}, which they need: {else_float}"
         return _without(status, sentence)
+    if facts.asked not in ("auto", *facts.suitable):
+        sentence = f"{VARIABLE} is {facts.asked}, so this processor can use none of them: {else_float}"
+        # The engine does not start with a name that it does not know.
+        known = facts.asked in ("off", *VARIANTS)
+        return Finding(SECTION, "kernels", status if known else "problem", sentence, f"unset {VARIABLE}")
     if facts.usable is None:
-        sentence = f"They are not built for {facts.suitable[0]}, which this processor has: {else_float}"
+        wanted = facts.suitable[0] if facts.asked == "auto" else facts.asked
+        sentence = f"They are not built for {wanted}, which this processor has: {else_float}"
+        if facts.outdated:
+            sentence = f"They were built from other sources than those here: {else_float}"
         if not compiler:
             sentence += " Building them takes a C compiler, which is not here."
             build = f"apt-get install gcc libc6-dev && {build}"
@@ -71,20 +83,9 @@ def judge_kernels(
         sentence = f"{place} is damaged, or of another version of Penstock: {else_float}"
         return Finding(SECTION, "kernels", status, sentence, f"rm {shlex.quote(str(place))}; {build}")
     sentence = f"Built for {listed(list(facts.built))}; on this processor {facts.usable} computes in int8."
-    if facts.usable in facts.outdated:
-        sentence += " But it was built from other sources than those here."
-        return Finding(SECTION, "kernels", "warning", sentence, build)
     return Finding(SECTION, "kernels", "ok", sentence)
 
 
 def _without(status: Status, sentence: str) -> Finding:
     """Nothing to type: no build would help. Whoever asked for int8 is refused."""
     return Finding(SECTION, "kernels", "problem" if status == "problem" else "note", sentence)
-
-
-def _sources(variant: str) -> str | None:
-    """The mark of what a library was built from."""
-    try:
-        return library_path(variant).with_suffix(".sources").read_text()
-    except OSError:
-        return None

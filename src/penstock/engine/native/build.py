@@ -18,6 +18,7 @@ SOURCE = HERE / "source"
 # Variants, best first, with the processor's flags that each needs as /proc/cpuinfo has them.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "avx512vnni": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma", "f16c"),
+    "avx2": ("avx2", "fma", "f16c"),
 }
 _FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-fno-math-errno", "-fvisibility=hidden")
 # Rounding must not depend on what a compiler thinks best in one loop or another.
@@ -37,6 +38,15 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def is_current(variant: str, folder: Path | None = None) -> bool:
+    """Whether the library is there, and built from the sources that are there."""
+    path = library_path(variant, folder)
+    try:
+        return path.exists() and path.with_suffix(".sources").read_text() == fingerprint()
+    except OSError:
+        return False
+
+
 def build(folder: Path | None = None) -> list[Path]:
     """Build whatever is not up to date; the libraries. None, and a printed reason, where it cannot be."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
@@ -48,8 +58,7 @@ def build(folder: Path | None = None) -> list[Path]:
     built = []
     for variant, needs in VARIANTS.items():
         path = library_path(variant, folder)
-        stamp = path.with_suffix(".sources")
-        if path.exists() and stamp.exists() and stamp.read_text() == mark:
+        if is_current(variant, folder):
             built.append(path)
             continue
         try:
@@ -63,7 +72,7 @@ def build(folder: Path | None = None) -> list[Path]:
             if done.returncode:
                 return _without(f"{compiler} failed: {done.stderr.strip()[-2000:]}")
             scratch.replace(path)
-            stamp.write_text(mark)
+            path.with_suffix(".sources").write_text(mark)
         except (OSError, subprocess.TimeoutExpired) as error:
             return _without(str(error))
         built.append(path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-from penstock.engine.native.build import VARIANTS, library_path
+from penstock.engine.native.build import VARIANTS, is_current, library_path
+from penstock.errors import ConfigError
 
+VARIABLE = "PENSTOCK_NATIVE"  # of the environment: which variant to use
 GROUP = PANEL = 32  # weights that share a scale; rows of a matrix that lie together
 
 
@@ -126,14 +129,27 @@ _SIGNATURES = {
 }
 
 
-@cache
+def choice() -> str:
+    """What PENSTOCK_NATIVE asks for: a variant, off, or auto for the best."""
+    found = os.environ.get(VARIABLE) or "auto"
+    if found not in ("auto", "off", *VARIANTS):
+        raise ConfigError(f"{VARIABLE} must be auto, off, {' or '.join(VARIANTS)}, got {found!r}.")
+    return found
+
+
 def library() -> ctypes.CDLL | None:
-    """The best variant that is built and that this processor can run; None where there is none."""
+    """The best variant that is asked for, built, and such as this processor can run; None without any."""
+    return _library(choice())
+
+
+@cache
+def _library(choice: str) -> ctypes.CDLL | None:
     flags = processor_flags()
     for variant, needs in VARIANTS.items():
-        path = library_path(variant)
-        if path.exists() and flags.issuperset(needs):
-            return _opened(path)
+        if choice in ("auto", variant) and flags.issuperset(needs) and is_current(variant):
+            found = _opened(library_path(variant))
+            if found is not None:
+                return found
     return None
 
 

@@ -11,7 +11,7 @@ from penstock.engine.models.config import DecoderConfig, LayerConfig
 from penstock.engine.models.layout import Layout, Matrix
 from penstock.engine.models.tensors import norm_vector
 from penstock.engine.models.weights import Weights
-from penstock.engine.native.library import library
+from penstock.engine.native.library import VARIABLE, choice, library
 from penstock.engine.native.model import NativeLayer, NativeModel, Packed, pack
 from penstock.engine.native.quantized import Quantized, from_floats, stacked
 
@@ -20,6 +20,8 @@ def why_not(config: DecoderConfig, device: torch.device) -> str | None:
     """Why this model cannot be computed in small integers here; None if it can."""
     if device.type != "cpu":
         return f"it is for the CPU, and the device is {device}"
+    if choice() == "off":
+        return f"{VARIABLE} is off"
     if library() is None:
         return (
             "the native kernels are not built, or not for this processor; `penstock doctor` says which, and "

@@ -27,7 +27,7 @@ INLINE vf vf_tanh(vf x) {
     vf square = vf_mul(x, x);
     vf near = vf_fma(vf_fma(square, vf_all(2.0f / 15.0f), vf_all(-1.0f / 3.0f)), square, vf_all(1.0f));
     near = vf_mul(near, x);
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(vf_abs(x), vf_all(0.05f), _CMP_LT_OQ), far, near);
+    return vf_if_less(vf_abs(x), vf_all(0.05f), near, far);
 }
 
 INLINE vf vf_silu(vf x) { return vf_div(x, vf_add(vf_all(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
@@ -48,7 +48,7 @@ INLINE vf vf_gelu(vf x) {
     vf tail = vf_mul(vf_mul(p, vf_exp(vf_sub(vf_zero(), vf_mul(z, z)))), vf_all(0.5f));
     /* tail = (1 - erf z) / 2: what is left of x beyond |x|. */
     vf right = vf_sub(x, vf_mul(x, tail));
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, vf_zero(), _CMP_LT_OQ), right, vf_mul(x, tail));
+    return vf_if_less(x, vf_zero(), vf_mul(x, tail), right);
 }
 
 enum { SILU = 0, GELU = 1, GELU_TANH = 2, RELU = 3 };

@@ -111,10 +111,10 @@ INLINE void panel_rows(
                 for (int r = 0; r < rows; r++) {
                     const int8_t *here = values + (size_t)r * (size_t)groups * GROUP + 4 * j;
                     vi four = vi_all_quads(here), later = vi_all_quads(here + 16);
-                    dots[r][0] = vi_dot(dots[r][0], first, four);
-                    dots[r][1] = vi_dot(dots[r][1], second, four);
-                    dots[r][0] = vi_dot(dots[r][0], first_high, later);
-                    dots[r][1] = vi_dot(dots[r][1], second_high, later);
+                    dots[r][0] = vi_dot_small(dots[r][0], first, four);
+                    dots[r][1] = vi_dot_small(dots[r][1], second, four);
+                    dots[r][0] = vi_dot_small(dots[r][0], first_high, later);
+                    dots[r][1] = vi_dot_small(dots[r][1], second_high, later);
                 }
             }
         }

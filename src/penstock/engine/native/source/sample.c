@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "functions.h"
-#include "masks.h"
 #include "threads.h"
 
 #define BLOCK 128 /* tokens */
