@@ -64,15 +64,17 @@ void pool_enter(Pool *pool) {
 }
 
 void pool_each(Pool *pool, int pieces, Work work, void *argument) {
-    if (pieces == 1 || pool->threads == 1) {
+    if (pieces == 1 || pool->threads == 1 || pieces > (int)PIECES) {
         for (int piece = 0; piece < pieces; piece++) work(argument, piece, 0);
         return;
     }
     pool->work = work;
     pool->argument = argument;
     atomic_store(&pool->left, pieces);
-    uint64_t round = (uint64_t)(uint32_t)(atomic_fetch_add(&pool->round, 1) + 1);
+    /* First the work, then the round: who sees no work yet cannot fall asleep in the new round. */
+    uint64_t round = (uint64_t)(uint32_t)atomic_load(&pool->round) + 1;
     atomic_store(&pool->ticket, round << 2 * PIECE_BITS | (unsigned)pieces);
+    atomic_fetch_add(&pool->round, 1);
     if (atomic_load(&pool->sleepers)) futex_wake(&pool->round);
     take(pool, 0);
     for (int spin = 0; spin < SPINS && atomic_load(&pool->left); spin++) relax();
