@@ -92,10 +92,8 @@ typedef struct {
     int size, rows, pieces;
 } Rows;
 
-#define LEAST_ROWS 4 /* that are worth another thread */
-
 INLINE void each_rows(Rows *rows, Work work) {
-    rows->pieces = pieces_for(rows->model->pool, rows->rows, LEAST_ROWS);
+    rows->pieces = pieces_for(rows->model->pool, rows->rows, 300);
     pool_each(rows->model->pool, rows->pieces, work, rows);
 }
 

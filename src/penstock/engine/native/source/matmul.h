@@ -170,7 +170,9 @@ static inline void multiply_piece(void *argument, int piece, int thread) {
 }
 
 static inline void multiply(Pool *pool, const Matrix *matrix, const Small *x, int rows, Output out) {
-    Product product = {matrix, *x, out, rows, pieces_for(pool, panels_of(matrix->outputs), 2)};
-    product.x.groups = groups_of(matrix->inputs);
+    const int panels = panels_of(matrix->outputs), groups = groups_of(matrix->inputs);
+    /* A panel's group takes some 20 ns from memory, and 10 for each row. */
+    Product product = {matrix, *x, out, rows, pieces_for(pool, panels, (int64_t)groups * (10 + 10 * rows))};
+    product.x.groups = groups;
     pool_each(pool, product.pieces, multiply_piece, &product);
 }

@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -86,8 +87,9 @@ void pool_each(Pool *pool, int pieces, Work work, void *argument) {
 }
 
 EXPORT Pool *penstock_pool_open(int threads) {
-    Pool *pool = calloc(1, sizeof(Pool));
+    Pool *pool = aligned_alloc(_Alignof(Pool), sizeof(Pool));
     if (pool == NULL) return NULL;
+    memset(pool, 0, sizeof(Pool));
     pool->owner = getpid();
     pool->handles = calloc((size_t)threads, sizeof(pthread_t));
     if (pool->handles == NULL) {
