@@ -327,8 +327,8 @@ def test_a_slot_forgets_what_its_former_sequence_wanted() -> None:
         sequence = sequence_of(r, 0)
         slots.load(sequence)
         batch = slots.sampling_batch([sequence])
-        assert batch.random_rows == ([0] if r.params.temperature else [])
-        assert batch.filtered == (r.params.top_k == 3)
+        assert batch.parameters.random == ({0} if r.params.temperature else set())
+        assert batch.parameters.filtered == ({0} if r.params.top_k == 3 else set())
         assert batch.changed_rows == ([0] if special else [])
         assert batch.logprob_rows == ([0] if special else [])
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.engine.layers.sampler import NO_TOKEN, SamplingBatch, TorchDrawer
+from penstock.engine.layers.sampler import NO_TOKEN, Parameters, SamplingBatch, TorchDrawer
 from penstock.engine.native.sampling import NativeDrawer, open_drawer
 from tests.engine.native.kernels import needs_kernels
 
@@ -40,30 +40,26 @@ def random_batch(rows: int, vocab: int, generator: torch.Generator) -> SamplingB
         return torch.where(uniform() < 0.5, torch.tensor(default, dtype=other.dtype), other)
 
     temperature = torch.where(uniform() < 0.1, 0.0, often(1.0, 0.01 + 2 * uniform()))
-    return SamplingBatch(
-        slots=torch.arange(rows),
-        temperature=temperature,
-        top_k=often(0, 1 + (1.2 * vocab * uniform() ** 4).long()),
-        top_p=often(1.0, uniform()),
-        min_p=often(0.0, 0.5 * uniform() ** 2),
-        seeds=torch.randint(-(2**63), 2**63 - 1, (rows,), generator=generator),
-        positions=torch.randint(0, 100_000, (rows,), generator=generator),
-        random_rows=temperature.nonzero().flatten().tolist(),
-        filtered=True,
-    )
+    columns = {
+        "temperature": temperature,
+        "top_k": often(0, 1 + (1.2 * vocab * uniform() ** 4).long()),
+        "top_p": often(1.0, uniform()),
+        "min_p": often(0.0, 0.5 * uniform() ** 2),
+        "seeds": torch.randint(-(2**63), 2**63 - 1, (rows,), generator=generator),
+    }
+    positions = torch.randint(0, 100_000, (rows,), generator=generator).tolist()
+    return batch_of(columns, torch.randperm(rows, generator=generator).tolist(), positions)
 
 
-def plain_batch(rows: int, **columns: float) -> SamplingBatch:
-    values = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, **columns}
-    batch = SamplingBatch(
-        slots=torch.arange(rows),
-        seeds=torch.zeros(rows, dtype=torch.int64),
-        positions=torch.arange(rows),
-        **{name: torch.full((rows,), value) for name, value in values.items()},
-        filtered=True,
-    )
-    batch.random_rows = batch.temperature.nonzero().flatten().tolist()
-    return batch
+def plain_batch(rows: int, **wanted: float) -> SamplingBatch:
+    values = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seeds": 0, **wanted}
+    columns = {name: torch.full((rows,), value) for name, value in values.items()}
+    return batch_of(columns, list(range(rows)), list(range(rows)))
+
+
+def batch_of(columns: dict[str, Tensor], slots: list[int], positions: list[int]) -> SamplingBatch:
+    random = set(columns["temperature"].nonzero().flatten().tolist())
+    return SamplingBatch(Parameters(**columns, random=random, filtered=random), slots, positions)
 
 
 # Around blocks and vectors, and beyond.
@@ -100,7 +96,8 @@ def test_threads_change_no_bit() -> None:
     logits = 3 * torch.randn(37, 5000, generator=generator)
     batch = random_batch(37, 5000, generator)
     drawers = [opened(threads) for threads in (1, 2, 5)]
-    first, *others = [(d.draw(logits, batch), d.logprobs(logits, batch.top_k, 7)) for d in drawers]
+    chosen = torch.arange(37) * 100
+    first, *others = [(d.draw(logits, batch), d.logprobs(logits, chosen, 7)) for d in drawers]
     for tokens, logprobs in others:
         assert torch.equal(tokens, first[0])
         for part in ("chosen", "rank", "top_ids", "top"):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,18 +36,26 @@ class Penalties:
 
 
 @dataclass(slots=True)
-class SamplingBatch:
-    """Per row of the logits; the lists name only the rows that need the thing."""
+class Parameters:
+    """What every slot's sequence asked for. It stays where it is: a step only names slots."""
 
-    slots: Tensor  # where the rows' sequences are
     temperature: Tensor  # 0: greedy; else not so small that a quotient would not be a number
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor
     seeds: Tensor
-    positions: Tensor  # of the token to be drawn
-    random_rows: list[int] = field(default_factory=list)  # temperature above 0
-    filtered: bool = False  # some row uses top-k, top-p or min-p
+    # For the host, which should not wait for a device to tell.
+    random: set[int]  # slots of temperature above 0
+    filtered: set[int]  # of those, slots that use top-k, top-p or min-p
+
+
+@dataclass(slots=True)
+class SamplingBatch:
+    """A slot and a position for each row of the logits; the rest names only the rows that need the thing."""
+
+    parameters: Parameters
+    slots: list[int]
+    positions: list[int]  # of the tokens to be drawn
     penalties: Penalties | None = None
     biases: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)  # row, ids, values
     allowed: list[tuple[int, Tensor]] = field(default_factory=list)  # row, ids: nothing else may come
@@ -58,6 +67,8 @@ class SamplingBatch:
     @property
     def changed_rows(self) -> list[int]:
         """Whose logits are not drawn from as the model gave them."""
+        if not (self.penalties or self.biases or self.allowed or self.bans or self.processors):
+            return []
         penalized = [] if self.penalties is None else self.penalties.rows
         named = (self.biases, self.allowed, self.bans, self.processors)
         return sorted({*penalized, *(row for part in named for row, *_ in part)})
@@ -93,8 +104,9 @@ class TorchDrawer:
 
     def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
         tokens = logits.argmax(dim=-1)
-        if batch.random_rows:
-            tokens[batch.random_rows] = _draw(logits, batch)
+        rows = [row for row, slot in enumerate(batch.slots) if slot in batch.parameters.random]
+        if rows:
+            tokens[rows] = _draw(logits[rows], rows, batch)
         return tokens.masked_fill_(~torch.isfinite(logits.amax(dim=-1)), NO_TOKEN)
 
     def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
@@ -107,7 +119,6 @@ class TorchDrawer:
 _TORCH = TorchDrawer()
 
 
-@torch.inference_mode()
 def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sampled:
     """logits: [rows, vocabulary] float32; changed in place."""
     changed = batch.changed_rows
@@ -185,16 +196,24 @@ def _counts(tokens: Tensor, mask: Tensor, vocab: int) -> Tensor:
     return counts.scatter_add_(1, ids, mask.float())
 
 
-def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
-    rows = batch.random_rows
-    scaled = logits[rows]
+def _draw(scaled: Tensor, rows: list[int], batch: SamplingBatch) -> Tensor:
+    """scaled: [rows, vocabulary] their logits, which are spent."""
+    parameters, slots = batch.parameters, [batch.slots[row] for row in rows]
+    filtered = not parameters.filtered.isdisjoint(slots)
+    places = indices(slots, scaled.device)
     # The likeliest token is put at 0, so that no temperature, however small, makes it infinite.
-    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / batch.temperature[rows, None]
-    if batch.filtered:
-        _filter(scaled, batch.top_k[rows], batch.top_p[rows], batch.min_p[rows])
+    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / parameters.temperature[places, None]
+    if filtered:
+        _filter(scaled, parameters.top_k[places], parameters.top_p[places], parameters.min_p[places])
     # argmax of p / noise, in logarithms.
-    noise = exponential_noise(batch.seeds[rows], batch.positions[rows], logits.shape[1])
+    positions = indices([batch.positions[row] for row in rows], scaled.device)
+    noise = exponential_noise(parameters.seeds[places], positions, scaled.shape[1])
     return scaled.sub_(noise.log_()).argmax(dim=-1)
+
+
+def indices(numbers: list[int], device: torch.device) -> Tensor:
+    """By way of numpy: torch is slow at reading lists."""
+    return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(device)
 
 
 def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:

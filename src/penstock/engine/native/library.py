@@ -119,7 +119,7 @@ _SIGNATURES = {
     "penstock_model_release": ([POINTER(Model)], None),
     "penstock_forward": ([POINTER(Model), POINTER(Step)], c_int32),
     "penstock_logits": ([POINTER(Model), c_void_p, c_int32, c_void_p], None),
-    "penstock_draw": ([c_void_p] * 2 + [c_int32] * 2 + [c_void_p] * 7, c_int32),
+    "penstock_draw": ([c_void_p] * 2 + [c_int32] * 2 + [c_void_p] * 8, c_int32),
     "penstock_logprobs": ([c_void_p] * 2 + [c_int32] * 2 + [c_void_p, c_int32] + [c_void_p] * 4, c_int32),
     "penstock_pack": ([c_void_p] * 5 + [c_int32] * 3, None),
     "penstock_quantize": (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from array import array
 
 import torch
 from torch import Tensor
 
-from penstock.engine.layers.sampler import Logprobs, SamplingBatch
+from penstock.engine.layers.sampler import Logprobs, Parameters, SamplingBatch
 from penstock.engine.native.library import library
 
 
@@ -18,19 +19,38 @@ class NativeDrawer:
     def __init__(self, native: ctypes.CDLL, pool: int) -> None:
         self._native = native
         self._pool = pool
+        self._known: tuple[Parameters, list[int]] | None = None
 
     def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
         rows, vocab = logits.shape
         tokens = torch.empty(rows, dtype=torch.int64)
-        columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.positions)
-        # Kept by name until the call is over.
-        logits, columns = logits.contiguous(), tuple(column.contiguous() for column in columns)
-        pointers = [column.data_ptr() for column in columns]
+        # Not tensors: between steps everything is cold, and each call of torch costs some ten microseconds.
+        slots, positions = array("q", batch.slots), array("q", batch.positions)
+        logits = logits.contiguous()
         if not self._native.penstock_draw(
-            self._pool, logits.data_ptr(), rows, vocab, *pointers, tokens.data_ptr()
+            self._pool,
+            logits.data_ptr(),
+            rows,
+            vocab,
+            *self._parameter_pointers(batch.parameters),
+            slots.buffer_info()[0],
+            positions.buffer_info()[0],
+            tokens.data_ptr(),
         ):
             raise MemoryError("There is no memory for drawing tokens.")
         return tokens
+
+    def _parameter_pointers(self, parameters: Parameters) -> list[int]:
+        if self._known is None or self._known[0] is not parameters:
+            columns = (
+                parameters.temperature,
+                parameters.top_k,
+                parameters.top_p,
+                parameters.min_p,
+                parameters.seeds,
+            )
+            self._known = parameters, [column.data_ptr() for column in columns]
+        return self._known[1]
 
     def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
         rows, vocab = logits.shape

@@ -145,7 +145,7 @@ class Runner:
 def _sampled_rows(plan: StepPlan, count: int, hidden: Tensor) -> Tensor:
     """The last row of each of the `count` grants that sample."""
     if plan.num_tokens == count:  # no other rows
-        return hidden[:count]
+        return hidden if len(hidden) == count else hidden[:count]
     ends = np.cumsum([grant.count for grant in plan.grants])
     rows = ends[[grant.samples for grant in plan.grants]] - 1
     return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import choice_seed
-from penstock.engine.layers.sampler import Penalties, SamplingBatch
+from penstock.engine.layers.sampler import Parameters, Penalties, SamplingBatch, indices
 from penstock.engine.request import SamplingParams
 from penstock.engine.schedule.sequence import Sequence
 
@@ -31,13 +30,22 @@ class Slots:
     def __init__(self, count: int, max_len: int, max_blocks: int, device: torch.device) -> None:
         self.device = device
         self.tokens = torch.zeros((count, max_len + 1), dtype=torch.int32, device=device)
+        # The same memory, where the device is the host: numpy writes a few numbers several times as fast.
+        self._host_tokens = self.tokens.numpy() if device.type == "cpu" else None
         self.blocks = torch.zeros((count, max_blocks), dtype=torch.int32, device=device)
         self._floats = torch.zeros((6, count), dtype=torch.float32, device=device)
         self._ints = torch.zeros((3, count), dtype=torch.int64, device=device)
-        # What the host must know of a slot; a step looks closer only at those that want something special.
-        self._random = np.zeros(count, dtype=bool)
-        self._filtered = np.zeros(count, dtype=bool)
-        self._special = np.zeros(count, dtype=bool)
+        self._parameters = Parameters(
+            temperature=self._floats[_TEMPERATURE],
+            top_k=self._ints[_TOP_K],
+            top_p=self._floats[_TOP_P],
+            min_p=self._floats[_MIN_P],
+            seeds=self._ints[_SEED],
+            random=set(),
+            filtered=set(),
+        )
+        # Slots that want more than that: a step looks closer at no others.
+        self._special: set[int] = set()
         self._bias: dict[int, tuple[Tensor, Tensor]] = {}
         self._ends: dict[int, Tensor] = {}  # ids banned before min_tokens
         self._allowed: dict[int, Tensor] = {}
@@ -64,8 +72,9 @@ class Slots:
         assert params.seed is not None, "the core draws a seed before it submits"
         seed = choice_seed(params.seed, sequence.index)
         self._ints[:, slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
-        self._random[slot] = random
-        self._filtered[slot] = random and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
+        filtered = random and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
+        _mark(self._parameters.random, slot, random)
+        _mark(self._parameters.filtered, slot, filtered)
         for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words):
             kept.pop(slot, None)
         if params.logit_bias:
@@ -83,7 +92,7 @@ class Slots:
                 longer[word[-2]].append(list(word))
         if longer:
             self._bad_words[slot] = longer
-        self._special[slot] = (
+        special = (
             _penalized(params)
             or params.logprobs is not None
             or sequence.guide is not None
@@ -93,6 +102,7 @@ class Slots:
                 for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words)
             )
         )
+        _mark(self._special, slot, special)
 
     def _ids(self, tokens: Iterable[int]) -> Tensor:
         return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
@@ -108,25 +118,25 @@ class Slots:
 
     def sampling_batch(self, sequences: list[Sequence]) -> SamplingBatch:
         """What the sampler needs for these sequences, one row each."""
-        places = np.array([s.slot for s in sequences])
-        # By way of numpy: torch is slow at reading lists.
-        slots = torch.from_numpy(places).to(self.device)
-        positions = torch.from_numpy(np.array([len(s.tokens) for s in sequences])).to(self.device)
-        floats, ints = self._floats.index_select(1, slots), self._ints.index_select(1, slots)
-        batch = SamplingBatch(
-            slots=slots,
-            temperature=floats[_TEMPERATURE],
-            top_k=ints[_TOP_K],
-            top_p=floats[_TOP_P],
-            min_p=floats[_MIN_P],
-            seeds=ints[_SEED],
-            positions=positions,
-            random_rows=self._random[places].nonzero()[0].tolist(),
-            filtered=bool(self._filtered[places].any()),
-        )
+        slots, positions = [s.slot for s in sequences], [len(s.tokens) for s in sequences]
+        batch = SamplingBatch(self._parameters, slots, positions)
+        if not self._special.isdisjoint(slots):
+            self._add_special(batch, sequences)
+        return batch
+
+    def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
+        """Put each row's new token where the next step finds it."""
+        if self._host_tokens is not None:
+            self._host_tokens[batch.slots, batch.positions] = tokens.numpy()
+        else:
+            slots, positions = indices(batch.slots, self.device), indices(batch.positions, self.device)
+            self.tokens[slots, positions] = tokens.to(torch.int32)
+
+    def _add_special(self, batch: SamplingBatch, sequences: list[Sequence]) -> None:
         penalized: list[int] = []
-        for row in self._special[places].nonzero()[0].tolist():
-            sequence = sequences[row]
+        for row, sequence in enumerate(sequences):
+            if sequence.slot not in self._special:
+                continue
             params = sequence.request.params
             if _penalized(params):
                 penalized.append(row)
@@ -137,21 +147,20 @@ class Slots:
                 batch.logprob_rows.append(row)
                 batch.num_top = max(batch.num_top, params.logprobs)
         if penalized:
-            longest = max(len(sequences[row].tokens) for row in penalized)
-            batch.penalties = Penalties(
-                rows=penalized,
-                tokens=self.tokens[slots[penalized], :longest],
-                lengths=batch.positions[penalized],
-                prompt_lengths=ints[_PROMPT, penalized],
-                repetition=floats[_REPETITION, penalized],
-                presence=floats[_PRESENCE, penalized],
-                frequency=floats[_FREQUENCY, penalized],
-            )
-        return batch
+            batch.penalties = self._penalties(batch, penalized)
 
-    def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
-        """Put each row's new token where the next step finds it."""
-        self.tokens[batch.slots, batch.positions] = tokens.to(torch.int32)
+    def _penalties(self, batch: SamplingBatch, rows: list[int]) -> Penalties:
+        slots = indices([batch.slots[row] for row in rows], self.device)
+        lengths = [batch.positions[row] for row in rows]
+        return Penalties(
+            rows=rows,
+            tokens=self.tokens[slots, : max(lengths)],
+            lengths=indices(lengths, self.device),
+            prompt_lengths=self._ints[_PROMPT, slots],
+            repetition=self._floats[_REPETITION, slots],
+            presence=self._floats[_PRESENCE, slots],
+            frequency=self._floats[_FREQUENCY, slots],
+        )
 
     def _restrict(self, batch: SamplingBatch, row: int, sequence: Sequence) -> None:
         """Say what may not come next, or what alone may."""
@@ -171,6 +180,13 @@ class Slots:
                 batch.bans.append((row, self._ids(last)))
         if sequence.processors:
             batch.processors.append((row, partial(_processed, sequence)))
+
+
+def _mark(slots: set[int], slot: int, wanted: bool) -> None:
+    if wanted:
+        slots.add(slot)
+    else:
+        slots.discard(slot)
 
 
 def _penalized(params: SamplingParams) -> bool:

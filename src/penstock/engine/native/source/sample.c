@@ -256,31 +256,34 @@ static int each_row(Pool *pool, Rows *rows, int count, Work work, void *argument
 
 typedef struct {
     Rows rows;
-    const float *temperature, *top_p, *min_p;
-    const int64_t *top_k, *seeds, *positions;
+    const float *temperature, *top_p, *min_p;   /* by slot */
+    const int64_t *top_k, *seeds;               /* by slot */
+    const int64_t *slots, *positions;           /* by row */
     int64_t *tokens;
 } DrawWork;
 
 static void draw_row(void *argument, int number, int thread) {
     DrawWork *work = argument;
     Row row = row_at(&work->rows, number, thread);
+    int64_t slot = work->slots[number];
     if (!survey(&row)) {
         work->tokens[number] = NO_TOKEN;
-    } else if (work->temperature[number] <= 0.0f) {
+    } else if (work->temperature[slot] <= 0.0f) {
         work->tokens[number] = first_best(&row);
     } else {
-        row.temperature = work->temperature[number];
-        float least = threshold(&row, work->top_k[number], work->top_p[number], work->min_p[number]);
-        work->tokens[number] = race(&row, work->seeds[number], work->positions[number], least);
+        row.temperature = work->temperature[slot];
+        float least = threshold(&row, work->top_k[slot], work->top_p[slot], work->min_p[slot]);
+        work->tokens[number] = race(&row, work->seeds[slot], work->positions[number], least);
     }
 }
 
 /* A token for each row of logits [rows, vocabulary]; 0 if there is no memory. */
 EXPORT int penstock_draw(
     Pool *pool, const float *logits, int rows, int vocab, const float *temperature, const int64_t *top_k,
-    const float *top_p, const float *min_p, const int64_t *seeds, const int64_t *positions, int64_t *tokens
+    const float *top_p, const float *min_p, const int64_t *seeds, const int64_t *slots, const int64_t *positions,
+    int64_t *tokens
 ) {
-    DrawWork work = {{logits, vocab, NULL}, temperature, top_p, min_p, top_k, seeds, positions, tokens};
+    DrawWork work = {{logits, vocab, NULL}, temperature, top_p, min_p, top_k, seeds, slots, positions, tokens};
     return each_row(pool, &work.rows, rows, draw_row, &work);
 }
 
