@@ -109,7 +109,7 @@ def test_files_and_flags_are_looked_at(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / f"{BEST}.so").touch()
     found = look_at_kernels()
     assert (found.built, found.outdated, found.usable) == ((BEST,), (BEST,), None)
-    (tmp_path / f"{BEST}.sources").write_text(build.fingerprint())
+    (tmp_path / f"{BEST}.sources").write_text(build.mark(tmp_path / f"{BEST}.so"))
     found = look_at_kernels()
     assert (found.outdated, found.usable) == ((), BEST)
     monkeypatch.setenv("PENSTOCK_NATIVE", "off")

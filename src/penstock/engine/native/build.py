@@ -38,50 +38,60 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def mark(path: Path) -> str:
+    """What is kept beside a library: what it was built from, and what came of it. Half a library would end
+    the process that loads it."""
+    return f"{fingerprint()} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
 def is_current(variant: str, folder: Path | None = None) -> bool:
-    """Whether the library is there, and built from the sources that are there."""
+    """Whether the library is there, undamaged, and built from the sources that are there."""
     path = library_path(variant, folder)
     try:
-        return path.exists() and path.with_suffix(".sources").read_text() == fingerprint()
+        return path.with_suffix(".sources").read_text() == mark(path)
     except OSError:
         return False
 
 
 def build(folder: Path | None = None) -> list[Path]:
-    """Build whatever is not up to date; the libraries. None, and a printed reason, where it cannot be."""
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
-        return _without(f"there are none for {platform.machine()} on {sys.platform}")
-    if compiler is None:
-        return _without("there is no C compiler (cc, gcc or clang)")
-    mark = fingerprint()
-    built = []
-    for variant, needs in VARIANTS.items():
+    """Build whatever is not up to date; the libraries there are then. What cannot be built is said."""
+    built, reasons = [], []
+    for variant in VARIANTS:
         path = library_path(variant, folder)
-        if is_current(variant, folder):
+        reason = None if is_current(variant, folder) else _compile(variant, path)
+        if reason is None:
             built.append(path)
-            continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Under another name first: a process may have the old one open, another may build at once.
-            scratch = path.with_suffix(f".{os.getpid()}")
-            machine = [f"-m{flag.replace('avx512_vnni', 'avx512vnni')}" for flag in needs]
-            sources = sorted(str(file) for file in SOURCE.glob("*.c"))
-            command = [*compiler.split(), *_FLAGS, *_EXACT, *machine, "-o", str(scratch), *sources, "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-            if done.returncode:
-                return _without(f"{compiler} failed: {done.stderr.strip()[-2000:]}")
-            scratch.replace(path)
-            path.with_suffix(".sources").write_text(mark)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return _without(str(error))
-        built.append(path)
+        else:
+            reasons.append(reason)
+    for reason in dict.fromkeys(reasons):
+        print(f"Native kernels were not built: {reason}. The engine works without, slower.", file=sys.stderr)  # noqa: T201
     return built
 
 
-def _without(reason: str) -> list[Path]:
-    print(f"Native kernels were not built: {reason}. The engine works without, slower.", file=sys.stderr)  # noqa: T201
-    return []
+def _compile(variant: str, path: Path) -> str | None:
+    """Why it could not be."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+        return f"there are none for {platform.machine()} on {sys.platform}"
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler is None:
+        return "there is no C compiler (cc, gcc or clang)"
+    # Under another name first: a process may have the old one open, another may build at once.
+    scratch = path.with_suffix(f".{os.getpid()}")
+    machine = [f"-m{flag.replace('avx512_vnni', 'avx512vnni')}" for flag in VARIANTS[variant]]
+    sources = sorted(str(file) for file in SOURCE.glob("*.c"))
+    command = [*compiler.split(), *_FLAGS, *_EXACT, *machine, "-o", str(scratch), *sources, "-lm"]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode:
+            return f"{compiler} failed: {done.stderr.strip()[-2000:]}"
+        scratch.replace(path)
+        path.with_suffix(".sources").write_text(mark(path))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return None
 
 
 if __name__ == "__main__":
