@@ -93,7 +93,8 @@ class Drawer(Protocol):
     """The work on whole vocabularies. Each row's result depends on that row alone."""
 
     def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
-        """[rows] int64: a token for each row, or NO_TOKEN where the largest logit is not a finite number."""
+        """[rows] int64, until the next call: a token for each row, or NO_TOKEN where the largest logit is
+        not a finite number."""
 
     def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
         """Of one token for each row, and of the likeliest ones."""

@@ -20,10 +20,13 @@ class NativeDrawer:
         self._native = native
         self._pool = pool
         self._known: tuple[Parameters, list[int]] | None = None
+        self._tokens: dict[int, Tensor] = {}  # by number of rows
 
     def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
         rows, vocab = logits.shape
-        tokens = torch.empty(rows, dtype=torch.int64)
+        tokens = self._tokens.get(rows)
+        if tokens is None:
+            tokens = self._tokens[rows] = torch.empty(rows, dtype=torch.int64)
         # Not tensors: between steps everything is cold, and each call of torch costs some ten microseconds.
         slots, positions = array("q", batch.slots), array("q", batch.positions)
         logits = logits.contiguous()

@@ -92,8 +92,7 @@ class Runner:
         logits = self._model.logits(_sampled_rows(plan, len(sampling), hidden))
         batch = self._slots.sampling_batch(sampling)
         sampled = sample(logits, batch, self._model.drawer)
-        self._slots.append(batch, sampled.tokens)
-        result.tokens = sampled.tokens.tolist()
+        result.tokens = self._slots.append(batch, sampled.tokens)
         if min(result.tokens) < 0:
             drawn = zip(sampling, result.tokens, strict=True)
             result.failures |= {sequence: _FAILURES[token] for sequence, token in drawn if token < 0}

@@ -30,8 +30,8 @@ class Slots:
     def __init__(self, count: int, max_len: int, max_blocks: int, device: torch.device) -> None:
         self.device = device
         self.tokens = torch.zeros((count, max_len + 1), dtype=torch.int32, device=device)
-        # The same memory, where the device is the host: numpy writes a few numbers several times as fast.
-        self._host_tokens = self.tokens.numpy() if device.type == "cpu" else None
+        # The same memory, where the device is the host: a few numbers are written several times as fast.
+        self._host_tokens = memoryview(self.tokens.numpy()) if device.type == "cpu" else None
         self.blocks = torch.zeros((count, max_blocks), dtype=torch.int32, device=device)
         self._floats = torch.zeros((6, count), dtype=torch.float32, device=device)
         self._ints = torch.zeros((3, count), dtype=torch.int64, device=device)
@@ -124,13 +124,16 @@ class Slots:
             self._add_special(batch, sequences)
         return batch
 
-    def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
-        """Put each row's new token where the next step finds it."""
-        if self._host_tokens is not None:
-            self._host_tokens[batch.slots, batch.positions] = tokens.numpy()
-        else:
+    def append(self, batch: SamplingBatch, tokens: Tensor) -> list[int]:
+        """Put each row's new token where the next step finds it; the tokens."""
+        if self._host_tokens is None:
             slots, positions = indices(batch.slots, self.device), indices(batch.positions, self.device)
             self.tokens[slots, positions] = tokens.to(torch.int32)
+        found: list[int] = tokens.tolist()
+        if self._host_tokens is not None:
+            for slot, position, token in zip(batch.slots, batch.positions, found, strict=True):
+                self._host_tokens[slot, position] = token
+        return found
 
     def _add_special(self, batch: SamplingBatch, sequences: list[Sequence]) -> None:
         penalized: list[int] = []
