@@ -65,6 +65,7 @@ def test_every_architecture_computes_what_the_same_integers_give_in_torch(
     assert_same_arithmetic(tmp_path, prompts_of((1, 5, 33, longest)), positions)
 
 
+@pytest.mark.usefixtures("variant")
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "F16"])
 def test_a_gguf_files_integers_are_computed_with_as_they_are(kind: str, tmp_path: Path) -> None:
     reference = make("llama", "plain", hidden_size=64, intermediate_size=96)
@@ -73,6 +74,7 @@ def test_a_gguf_files_integers_are_computed_with_as_they_are(kind: str, tmp_path
     assert_same_arithmetic(file, prompts_of((1, 5, 33)), weights=weights)
 
 
+@pytest.mark.usefixtures("variant")
 @pytest.mark.parametrize(
     ("family", "overrides"),
     [
@@ -99,6 +101,7 @@ def test_company_chunks_threads_and_blocks_change_no_bit(
         assert torch.equal(found, expected)
 
 
+@pytest.mark.usefixtures("variant")
 def test_what_is_not_a_number_stays_in_its_own_sequence(tmp_path: Path) -> None:
     model = make("mistral", "window")
     poison = VOCAB - 1
@@ -118,6 +121,7 @@ def test_what_is_not_a_number_stays_in_its_own_sequence(tmp_path: Path) -> None:
         assert found[1][place:].isnan().all()
 
 
+@pytest.mark.usefixtures("variant")
 def test_blocks_that_hold_what_is_not_a_number_may_be_used_again(tmp_path: Path) -> None:
     make("llama", "plain", tmp_path)
     (prompt,) = prompts_of((33,))
@@ -131,6 +135,7 @@ def test_blocks_that_hold_what_is_not_a_number_may_be_used_again(tmp_path: Path)
         assert torch.equal(model.logits(hidden), expected[start : start + count])
 
 
+@pytest.mark.usefixtures("variant")
 def test_huge_keys_and_values_stay_within_half_precision(tmp_path: Path) -> None:
     model = make("llama", "plain")
     with torch.no_grad():

@@ -17,7 +17,7 @@ from tests.engine.native.kernels import needs_kernels
 from tests.engine.native.layers import mlp_alone, zeros
 from tests.engine.native.stepping import Stepper
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.usefixtures("variant")]
 # The whole range, close to where formulas change, and beyond where exp is zero or infinite.
 POINTS = torch.cat(
     [

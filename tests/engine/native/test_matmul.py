@@ -13,7 +13,7 @@ from tests.engine.native.layers import head_alone, mlp_alone, random_small
 from tests.engine.native.small import shrunk
 from tests.engine.native.stepping import Stepper
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.usefixtures("variant")]
 ROWS = 9
 SIZES = [(1, 1), (31, 33), (32, 32), (48, 199), (64, 70), (130, 5), (576, 64)]
 

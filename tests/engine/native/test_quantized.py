@@ -124,6 +124,7 @@ def test_floats_are_rounded_to_the_nearest_step_of_their_group(columns: int, siz
 
 
 @needs_kernels
+@pytest.mark.usefixtures("variant")
 def test_a_step_is_a_255th_of_what_a_group_spans() -> None:
     weight = torch.randn(50, 320, generator=torch.Generator().manual_seed(0))
     weight[7, 40] = 1000.0  # its own group's matter, and nobody else's
