@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import choice_seed, exponential_noise
-from penstock.engine.layers.sampler import NO_TOKEN, TOP_P_CANDIDATES, Drawer, TorchDrawer, sample
+from penstock.engine.layers.sampler import (
+    ALL_BANNED,
+    NO_TOKEN,
+    TOP_P_CANDIDATES,
+    Drawer,
+    TorchDrawer,
+    sample,
+)
 from penstock.engine.native.sampling import open_drawer
 from penstock.engine.request import SamplingParams
 from penstock.engine.run.slots import Slots
@@ -358,6 +365,22 @@ def test_a_row_that_is_not_numbers_gets_no_token_and_harms_no_other(
         alone = draw(values[None], [rows[at]])
         assert result.tokens[at] == alone.tokens[0]
         assert torch.equal(result.logprobs.chosen[at], alone.logprobs.chosen[0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_broken_row_is_told_from_one_whose_every_token_is_forbidden(temperature: float) -> None:
+    forbidding = {"min_tokens": 1, "stop_token_ids": (0, 1, 2), "temperature": temperature}
+    logits = torch.zeros(5, 3)
+    logits[2:4, 1] = float("nan")  # which the ban hides in row 2
+    logits[4] = -INF
+    rows = [
+        row(temperature=temperature, logit_bias={2: 50.0}),
+        row(**forbidding, logprobs=1),
+        row(**forbidding),
+        row(temperature=temperature),
+        row(temperature=temperature),
+    ]
+    assert tokens(logits, rows) == [2, ALL_BANNED, NO_TOKEN, NO_TOKEN, NO_TOKEN]
 
 
 # ---------------------------------------------------------------- log probabilities

@@ -122,10 +122,10 @@ _TORCH = TorchDrawer()
 
 def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sampled:
     """logits: [rows, vocabulary] float32; changed in place."""
-    changed = batch.changed_rows
+    changed, asking = batch.changed_rows, batch.logprob_rows
     # The draw finds broken rows itself, unless a change hides what is wrong with them.
     broken = ~torch.isfinite(logits[changed].amax(dim=-1)) if changed else None
-    raw = logits.clone() if changed and batch.logprob_rows else logits
+    raw = None if set(changed).isdisjoint(asking) else logits[asking]
     if batch.penalties is not None:
         _penalize(logits, batch.penalties)
     for row, ids, values in batch.biases:
@@ -139,10 +139,10 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
     failures = _process(logits, batch)
     tokens = drawer.draw(logits, batch)
     result = Sampled(tokens, failures=failures)
-    if batch.logprob_rows:
-        rows = batch.logprob_rows
-        chosen = tokens[rows].clamp_(min=0)
-        result.logprobs = drawer.logprobs(_rows(raw, rows), chosen, batch.num_top)
+    if asking:
+        if raw is None:
+            raw = logits if len(asking) == len(logits) else logits[asking]
+        result.logprobs = drawer.logprobs(raw, tokens[asking].clamp_(min=0), batch.num_top)
     if broken is not None:
         banned = logits[changed].amax(dim=-1) == float("-inf")
         found = tokens[changed].masked_fill_(banned, ALL_BANNED)
@@ -150,11 +150,6 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
     if failures:
         tokens[list(failures)] = NO_TOKEN
     return result
-
-
-def _rows(logits: Tensor, rows: list[int]) -> Tensor:
-    """Some of the rows, in order; not copied where they are all."""
-    return logits if len(rows) == len(logits) else logits[rows]
 
 
 def _process(logits: Tensor, batch: SamplingBatch) -> dict[int, Exception]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -100,10 +100,9 @@ class Runner:
             sentence = f"A logits processor failed: {type(error).__name__}: {error}."
             result.failures[sampling[row]] = Failure(sentence, invalid=True)
         if sampled.logprobs is not None:
-            entries = _entries(sampled.logprobs)
-            for row, entry in zip(batch.logprob_rows, entries, strict=True):
-                wanted = sampling[row].request.params.logprobs
-                result.logprobs[sampling[row]] = _cut(entry, wanted)
+            asking = [sampling[row] for row in batch.logprob_rows]
+            entries = _entries(sampled.logprobs, [s.request.params.logprobs for s in asking])
+            result.logprobs.update(zip(asking, entries, strict=True))
 
     def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
         """Log-probabilities of the prompt tokens that follow this chunk's own."""
@@ -118,7 +117,7 @@ class Runner:
             first = grant.start + start + 1
             tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
             logprobs = self._model.drawer.logprobs(logits, tokens, wanted or 0)
-            found += [_cut(entry, wanted) for entry in _entries(logprobs)]
+            found += _entries(logprobs, [wanted] * (end - start))
         if grant.completes:
             result.prompt_logprobs[sequence] = self._prompt_logprobs.pop(sequence.slot)
 
@@ -157,12 +156,9 @@ def _step(plan: StepPlan) -> Step:
     return Step(slots, starts, counts, [grant.sequence.table.blocks for grant in grants])
 
 
-def _entries(logprobs: Logprobs) -> Iterator[TokenLogprobs]:
+def _entries(logprobs: Logprobs, wanted: list[int | None]) -> Iterator[TokenLogprobs]:
+    """Each with only as many alternatives as its sequence wants; others of the step may want more."""
     columns = (logprobs.chosen, logprobs.top_ids, logprobs.top, logprobs.rank)
-    for chosen, ids, values, rank in zip(*(column.tolist() for column in columns), strict=True):
-        yield TokenLogprobs(chosen, ids, values, rank)
-
-
-def _cut(entry: TokenLogprobs, wanted: int | None) -> TokenLogprobs:
-    """Only as many alternatives as this sequence wants; others of the step may want more."""
-    return replace(entry, top_ids=entry.top_ids[:wanted], top=entry.top[:wanted])
+    values = (column.tolist() for column in columns)
+    for most, chosen, ids, top, rank in zip(wanted, *values, strict=True):
+        yield TokenLogprobs(chosen, ids[:most], top[:most], rank)
