@@ -10,6 +10,7 @@ from penstock.bench.offline import Time, run_continuous, run_static, warm_up
 from penstock.bench.progress import Progress
 from penstock.bench.workloads import Job, Workload
 from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.errors import InvalidRequestError
 
 
 class CountingEngine:
@@ -133,6 +134,34 @@ def test_a_request_that_fails_is_an_error_with_its_sentence() -> None:
     engine = FailingEngine()
     run = run_continuous(engine, workload(), jobs(2), clock=engine.clock)
     assert (run.errors, run.first_error, run.output_tokens) == (1, "The device is on fire.", 0)
+
+
+class ChoosyEngine(CountingEngine):
+    """Takes no prompt of token 1000."""
+
+    def submit(self, request: Request) -> None:
+        if request.prompt == [1000]:
+            raise InvalidRequestError("Token 1000 is not in the vocabulary.")
+        super().submit(request)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_request_that_is_refused_is_one_error_and_the_others_are_measured(static: bool) -> None:
+    engine, seen = ChoosyEngine(), Progress()
+    work = [Job([1000], 2), *jobs(2, 3, 1)[1:]]
+    if static:
+        run = run_static(engine, workload(), work, batch_size=2, clock=engine.clock, progress=seen)
+    else:
+        run = run_continuous(engine, workload(clients=1), work, clock=engine.clock, progress=seen)
+    assert (run.requests, run.completed, run.errors, run.unfinished) == (3, 2, 1, 0)
+    assert run.first_error == "Token 1000 is not in the vocabulary."
+    assert seen == Progress(tokens=4, done=2, failed=1, in_flight=0)
+
+
+def test_a_run_ends_though_every_request_is_refused() -> None:
+    engine = ChoosyEngine()
+    run = run_continuous(engine, workload(), [Job([1000], 2)] * 2, clock=engine.clock)
+    assert (run.requests, run.errors) == (2, 2)
 
 
 def test_progress_counts_wanted_tokens_and_requests() -> None:

@@ -42,14 +42,24 @@ class _Drive:
         self._progress = progress or Progress()
         self.timings: dict[str, Timing] = {}
 
-    def submit(self, name: str, job: Job, *, due: float | None = None, compute: int | None = None) -> None:
-        """Ask for `compute` tokens, of which only the job's own count; time counts from `due`."""
+    def submit(self, name: str, job: Job, *, due: float | None = None, compute: int | None = None) -> bool:
+        """Ask for `compute` tokens, of which only the job's own count; time counts from `due`.
+
+        False where the engine refuses the request: that is its own failure, not the run's.
+        """
         params = SamplingParams(max_tokens=compute or job.output_len, temperature=0.0, ignore_eos=True)
         # A request that is due in the middle of a step waits for the engine, not for a generator: no lag.
         sent = self._clock.now() if due is None else due
-        self.timings[name] = Timing(sent, wanted=job.output_len, input_tokens=len(job.prompt))
+        timing = Timing(sent, wanted=job.output_len, input_tokens=len(job.prompt))
+        self.timings[name] = timing
+        try:
+            self._engine.submit(Request(id=name, prompt=job.prompt, params=params))
+        except PenstockError as error:
+            timing.error, timing.ended = str(error), self._clock.now()
+            self._progress.failed += 1
+            return False
         self._progress.in_flight += 1
-        self._engine.submit(Request(id=name, prompt=job.prompt, params=params))
+        return True
 
     def step(self) -> list[str]:
         """One step of the engine; the names of the requests that ended in it."""
@@ -106,11 +116,10 @@ def run_continuous(
             if due is not None and due > clock.now():
                 break
             waiting.popleft()
-            drive.submit(f"{mode}-{repeat}-{number}", job, due=due)
-            room -= 1
+            room -= drive.submit(f"{mode}-{repeat}-{number}", job, due=due)
         if engine.has_work:
             room += len(drive.step())
-        else:
+        elif waiting:
             # Nothing runs, so the next is due later: in short naps, for `stop` is asked between them.
             clock.sleep(min(start + (waiting[0][1].at or 0.0) - clock.now(), 0.05))
     wall = clock.now() - start
