@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+VENV_SECONDS = 120
 PIP_SECONDS = 1800  # vLLM and its torch are gigabytes
 
 
@@ -53,7 +54,7 @@ def made(recipe: Recipe, envs: Path, say: Callable[[str], None]) -> Path:
     say(f"installing {', '.join(recipe.requirements)} into {folder} (once)")
     shutil.rmtree(folder, ignore_errors=True)
     envs.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    completed("venv", [sys.executable, "-m", "venv", "--without-pip", str(folder)], VENV_SECONDS)
     _pip(folder, "install", "--quiet", *recipe.requirements)
     if recipe.remove:
         _pip(folder, "uninstall", "--yes", "--quiet", *recipe.remove)
@@ -108,13 +109,18 @@ def _pip(folder: Path, *arguments: str) -> None:
         "--disable-pip-version-check",
         *arguments,
     ]
+    completed(f"pip {arguments[0]}", command, PIP_SECONDS)
+
+
+def completed(what: str, command: list[str], seconds: float) -> None:
+    """Run it to its end; a failure is told by its last words."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PIP_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
         )
     except subprocess.TimeoutExpired:
-        raise UnavailableError(f"pip did not end within {PIP_SECONDS} s.") from None
+        raise UnavailableError(f"{what} did not end within {seconds:g} s.") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it gave no reason"]
+        said = (done.stderr.strip() or done.stdout.strip() or "it gave no reason").splitlines()
         errors = [line for line in said if line.startswith("ERROR")]
-        raise UnavailableError(f"pip {arguments[0]} ended with {done.returncode}: {(errors or said)[-1]}")
+        raise UnavailableError(f"{what} ended with {done.returncode}: {(errors or said)[-1]}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import gguf
 from gguf.quants import dequantize, quantize
 
-from .environments import UnavailableError
+from .environments import completed
 
+WRITE_SECONDS = 900
 PROGRAM = Path(__file__).with_name("safetensors_program.py")
 Q4_0 = gguf.GGMLQuantizationType.Q4_0
 REPLACED = gguf.GGMLQuantizationType.Q4_1  # what becomes Q4_0; tensors in other formats stay
@@ -57,11 +57,10 @@ def as_safetensors(source: Path, folder: Path, python: Path, say: Callable[[str]
         part = folder / f"{target.name}.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        done = subprocess.run(
-            [str(python), str(PROGRAM), str(source), str(part)], capture_output=True, text=True
+        completed(
+            "writing the GGUF as safetensors",
+            [str(python), str(PROGRAM), str(source), str(part)],
+            WRITE_SECONDS,
         )
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise UnavailableError(f"the GGUF could not be written as safetensors: {last}")
         part.rename(target)
     return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,17 +16,23 @@ from penstock.bench.memory import MemorySampler, tree_memory
 from penstock.bench.online import Progress, Target, open_session, run_online
 from penstock.bench.statistics import Run
 from penstock.bench.workloads import Job, Workload
-from penstock.machine import total_memory
+from penstock.machine import available_memory, memory_limit, total_memory
 
 from .environments import UnavailableError
 from .servers import Launch, Setting, System
 from .starts import Start, stays
 
-START_SECONDS = 600.0
 POLL_SECONDS = 0.02
-SETTLE_SECONDS = 1.0  # after the first answer, before an idle server is weighed
-WATCH_SECONDS = 2.0
 WARM = Workload(name="warm-up", requests=4, input_len=(128, 128), output_len=(16, 16), clients=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds."""
+
+    start: float = 600.0  # until the first answer
+    settle: float = 1.0  # after it, before an idle server is weighed
+    watch: float = 2.0  # how long its idle processor time is watched
 
 
 @dataclass(slots=True)
@@ -66,6 +73,7 @@ class Servers:
 
     setting: Setting
     systems: dict[str, System]
+    patience: Patience = Patience()
     launches: dict[str, Launch] = field(default_factory=dict)
     starts: dict[str, list[Start]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # what never started, and why
@@ -82,7 +90,7 @@ class Servers:
             if server is not None and server.process.popen.poll() is None:
                 return server
             return self._started(name)
-        except UnavailableError as error:
+        except (UnavailableError, OSError, subprocess.SubprocessError) as error:
             if name in self.starts:
                 self.failures.append(f"{name} did not start: {error}")
             else:
@@ -92,7 +100,7 @@ class Servers:
     def rest(self, name: str) -> None:
         """The turn of a server is over."""
         server = self._running[name]
-        if not stays(server.start, available_memory(), total_memory()):
+        if not stays(server.start, available_memory(), memory_limit() or total_memory()):
             self._end(server.process)
             del self._running[name]
 
@@ -114,17 +122,16 @@ class Servers:
         )
         self.processes.append(process)
         try:
-            asyncio.run(_first_answer(launch, process, began + START_SECONDS))
-        except UnavailableError:
+            asyncio.run(first_answer(launch, process, self.patience.start))
+        except Exception:
             self._end(process)
             raise
         seconds = time.monotonic() - began
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(self.patience.settle)
         before = process.cpu_seconds()
-        time.sleep(WATCH_SECONDS)
-        start = Start(
-            seconds, tree_memory(process.popen.pid) or 0, (process.cpu_seconds() - before) / WATCH_SECONDS
-        )
+        time.sleep(self.patience.watch)
+        idle = (process.cpu_seconds() - before) / self.patience.watch
+        start = Start(seconds, tree_memory(process.popen.pid) or 0, idle)
         self.starts.setdefault(name, []).append(start)
         self._running[name] = Server(launch, process, start)
         return self._running[name]
@@ -134,24 +141,27 @@ class Servers:
         self.processes.remove(process)
 
 
-async def _first_answer(launch: Launch, process: Process, deadline: float) -> None:
-    """Ask for one token until it comes."""
-    target = Target(url=launch.url, model=launch.model, timeout=START_SECONDS)
+async def first_answer(launch: Launch, process: Process, seconds: float) -> None:
+    """Ask for one token until it comes, for so many seconds in all."""
+    deadline = time.monotonic() + seconds
     body = {"model": launch.model, "prompt": list(range(1000, 1016)), "max_tokens": 1, "temperature": 0.0}
     seen = "nothing"
-    async with open_session(target) as session:
-        while time.monotonic() < deadline:
+    async with open_session(Target(url=launch.url, model=launch.model)) as session:
+        while (left := deadline - time.monotonic()) > 0:
             if (code := process.popen.poll()) is not None:
                 raise UnavailableError(f"it ended with {code}: {last_words(process)}")
+            limit = aiohttp.ClientTimeout(total=left)
             try:
-                async with session.post(f"{launch.url}/v1/completions", json=body) as response:
+                async with session.post(f"{launch.url}/v1/completions", json=body, timeout=limit) as response:
                     seen = f"{response.status}: {(await response.text())[:200]}"
                     if response.status == 200:
                         return
+            except TimeoutError:
+                seen = "a request without an answer"
             except aiohttp.ClientError as error:
                 seen = str(error)
             await asyncio.sleep(POLL_SECONDS)
-    raise UnavailableError(f"no answer within {START_SECONDS:.0f} s, at last {seen}; {last_words(process)}")
+    raise UnavailableError(f"no answer within {seconds:g} s, at last {seen}; {last_words(process)}")
 
 
 def last_words(process: Process) -> str:
@@ -166,8 +176,3 @@ def busy_seconds() -> float:
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, fields)
     return (user + nice + system + sum(interrupts_and_stolen)) / TICKS
-
-
-def available_memory() -> int:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
