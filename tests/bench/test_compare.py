@@ -149,7 +149,8 @@ def test_a_comparison_is_read_as_it_was_written() -> None:
 
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
     slow, fast = [
-        [run(wall=wall, requests=4, slo={"ttft": 9.0}) for wall in walls] for walls in ((9, 9.9), (8, 9.5))
+        [run(wall=wall, requests=4, slo={"ttft": 900.0}) for wall in walls]
+        for walls in ((900, 990.5), (800, 950.5))
     ]
     found = compare(content(slow), content(fast))
     data = frame("compare", ["penstock"], {"names": ["old", "new"], "interleaved": True}, None)
@@ -161,6 +162,17 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     assert "…" not in text
     assert "neither" in text
     assert "one figure in 3 has a winner by chance" in " ".join(text.split())
+
+
+def test_the_doubts_of_both_sides_are_shown() -> None:
+    failing = [replace(run(requests=4), errors=1, first_error="Out of cheese.") for _ in range(2)]
+    doubtful = [replace(run(requests=4), short=3, warnings=["It was late."]) for _ in range(2)]
+    a, b = content(failing), content([*doubtful, cut_off()])
+    text = shown(a, b, compare(a, b))
+    assert "A, old, W2 online, first error: Out of cheese." in text
+    assert "B, new, W2 online: 6 answers had another number of tokens" in text
+    assert "B, new, W2 online: It was late." in text
+    assert "cut off" not in text  # such a run is in no ratio
 
 
 def test_what_else_changed_is_said() -> None:

@@ -75,6 +75,15 @@ def test_what_cannot_be_compared_is_said(
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
+def test_two_servers_that_are_dead_are_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    urls = ["--url", "http://127.0.0.1:9", "--url", "http://127.0.0.1:9"]
+    options = ["--model", "m", "--requests", "2", "--input-len", "4", "--output-len", "2", "--no-ceilings"]
+    assert penstock(["bench", "compare", *urls, *options, "-r", "2", "--name", "old", "--name", "new"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    for side in ("A, old", "B, new"):
+        assert f"{side}, custom online, first error: No connection to http://127.0.0.1:9" in shown
+
+
 def test_two_servers_are_measured_in_turns(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

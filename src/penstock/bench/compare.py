@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.bench.figures import FIGURES, Figure, Spread, grouped, identity, load, spread
 from penstock.bench.result import WITH_RUNS, runs_of
-from penstock.bench.run_tables import run_tables
+from penstock.bench.run_tables import doubts, run_tables
 from penstock.bench.statistics import Run
 from penstock.bench.tables import Cell, Item, Note, Table, Tone, label, number
 from penstock.errors import ConfigError
@@ -111,6 +111,8 @@ def compare_items(content: dict[str, Any]) -> Iterator[Item]:
     yield from _surroundings_differ(content)
     for run in dict.fromkeys(one.run for one in comparisons):
         yield _table(run, names, [one for one in comparisons if one.run == run])
+    for letter, name, side in zip("AB", names, content["sides"], strict=True):
+        yield from doubts(_whole(side), f"{letter}, {name}, ")
     yield _chance(comparisons)
 
 
@@ -147,8 +149,11 @@ def _better(figure: Figure, a: Spread, b: Spread) -> str | None:
 
 def _by_identity(content: dict[str, Any]) -> dict[tuple[object, ...], list[Run]]:
     """A run that was cut off did other work than a whole one, and is left out."""
-    whole = [run for run in runs_of(content) if not run.unfinished]
-    return {identity(group[0]): group for group in grouped(whole)}
+    return {identity(group[0]): group for group in grouped(_whole(content))}
+
+
+def _whole(content: dict[str, Any]) -> list[Run]:
+    return [run for run in runs_of(content) if not run.unfinished]
 
 
 def _list(groups: dict[tuple[object, ...], list[Run]]) -> str:
@@ -209,14 +214,15 @@ def _chance(comparisons: Sequence[Comparison]) -> Note:
 def _table(run: str, names: Sequence[str], comparisons: Sequence[Comparison]) -> Table:
     return Table(
         title=f"{run}: A is {names[0]}, B is {names[1]}",
-        head=("figure", "A", "min - max", "B", "min - max", "B/A", "better"),
+        # Not the ranges themselves, which would not fit a terminal; the file and the page have them.
+        head=("figure", "A", "spread", "B", "spread", "B/A", "better"),
         rows=[
             (
                 one.label,
                 number(one.a.median),
-                _range(one.a),
+                _half_range(one.a),
                 number(one.b.median),
-                _range(one.b),
+                _half_range(one.b),
                 Cell("-" if one.ratio is None else f"{one.ratio:.2f}x", "strong"),
                 _verdict(one),
             )
@@ -225,8 +231,8 @@ def _table(run: str, names: Sequence[str], comparisons: Sequence[Comparison]) ->
     )
 
 
-def _range(found: Spread) -> str:
-    return f"{number(found.min)} - {number(found.max)}" if found.repeats > 1 else ""
+def _half_range(found: Spread) -> str:
+    return f"±{found.share:.1%}" if found.repeats > 1 else ""
 
 
 def _verdict(one: Comparison) -> Cell:

@@ -38,7 +38,7 @@ def run_tables(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item]:
         yield _engine(chosen)
     for workload, ratio in content.get("continuous_over_static", {}).items():
         yield Note(f"{workload}: continuous batching gives {ratio:.2f}x the tokens/s of static.", "strong")
-    yield from _doubts(runs)
+    yield from doubts(runs)
     if content["ceilings"]:
         yield from ceiling_items(content, chosen)
 
@@ -235,9 +235,10 @@ def _sweep(content: dict[str, Any], runs: Sequence[Run]) -> Table:
     )
 
 
-def _doubts(runs: Sequence[Run]) -> Iterator[Note]:
+def doubts(runs: Sequence[Run], of: str = "") -> Iterator[Note]:
+    """Why the figures may not be what they seem; `of` says whose runs these are."""
     for group in grouped(runs):
-        name = label(group[0])
+        name = f"{of}{label(group[0])}"
         for error in dict.fromkeys(run.first_error for run in group if run.first_error):
             yield Note(f"{name}, first error: {error}", "bad")
         short = sum(run.short for run in group)

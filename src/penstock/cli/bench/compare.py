@@ -34,7 +34,6 @@ from penstock.cli.bench.common import (
     published_command,
 )
 from penstock.cli.bench.load import (
-    INTERRUPTED,
     SERVER_PANEL,
     ApiKey,
     Arrivals,
@@ -51,6 +50,7 @@ from penstock.cli.bench.load import (
     check_endpoint,
     check_something_measured,
     check_timeouts,
+    leave,
     live,
     make_target,
     run_async,
@@ -203,9 +203,9 @@ def compare_command(
             raise
         comparisons = []  # stopped too early; what was measured is shown all the same
     _show(sides, comparisons, shown, True, json_path, html_path)
-    if stop():
-        raise typer.Exit(INTERRUPTED)
-    _judge(comparisons, shown, fail_if_worse)
+    if not stop():
+        _judge(comparisons, shown, fail_if_worse)
+    leave([*runs[0], *runs[1]], stop)
 
 
 def _names(given: list[str] | None) -> tuple[str, str] | None:
