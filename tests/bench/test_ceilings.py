@@ -6,6 +6,7 @@ import pytest
 
 from penstock.bench import ceilings
 from penstock.bench.ceilings import Ceilings, measure
+from penstock.machine import usable_cpus
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,17 @@ def test_ceilings_are_measured_on_this_machine() -> None:
     assert found.matmul("int8") == found.int8_gop_per_second
     assert found.int8_gop_per_second is not None
     assert torch.get_num_threads() == threads
+
+
+def test_all_usable_cores_are_measured_though_torch_has_fewer_threads() -> None:
+    torch = pytest.importorskip("torch")
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert measure("cpu", seconds=0.01).threads == usable_cpus()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(former)
 
 
 def test_ceilings_are_measured_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,19 +48,20 @@ class Ceilings:
 
 
 def measure(device: str = "cpu", threads: int | None = None, seconds: float = SECONDS) -> Ceilings:
-    """`threads` None: the choice of torch, or all cores without it. Half the time is for the memory."""
+    """`threads` None: as many as the engine takes, which torch need not. Half the time is for the memory."""
+    count = threads or usable_cpus()
     if importlib.util.find_spec("torch") is None:
-        return _with_numpy(threads or usable_cpus(), seconds)
-    return _with_torch(device, threads, seconds)
+        return _with_numpy(count, seconds)
+    return _with_torch(device, count, seconds)
 
 
-def _with_torch(device: str, threads: int | None, seconds: float) -> Ceilings:
+def _with_torch(device: str, threads: int, seconds: float) -> Ceilings:
     import torch
 
     kind = "cuda" if device.startswith("cuda") else "cpu"
     wait = torch.cuda.synchronize if kind == "cuda" else None
     former = torch.get_num_threads()
-    torch.set_num_threads(threads or former)
+    torch.set_num_threads(threads)
     try:
         with torch.inference_mode():
             buffer = torch.ones(LARGE_READ[kind] // 4, device=device)
