@@ -374,7 +374,7 @@ async def test_a_run_that_is_stopped_reports_what_was_measured(server: Server) -
     server.handler = some_hang
     progress = Progress()
     run = await run_online(
-        server.target(stall_timeout=0.4),  # looked at ten times a second
+        server.target(),
         WORK,
         WORK.jobs(),
         progress=progress,

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,11 @@ QUICK = ("--no-ceilings", "--input-len", "4", "--output-len", "3")
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
@@ -110,14 +116,14 @@ def test_answers_that_are_not_good_make_the_exit_code(
     path = tmp_path / "out.json"
     with small_server(2) as (url, process):
         code = run(
-            ["bench", "serve", "--url", url, "--requests", "3", "--clients", "1", "--stall-timeout", "100ms",
+            ["bench", "serve", "--url", url, "--requests", "3", "--clients", "1", "--stall-timeout", "1s",
              "--pid", str(process.pid), "--json", str(path), *QUICK]
         )  # fmt: skip
     assert code == 1
     (measured,) = result(path)["runs"]
     assert (measured["completed"], measured["timeouts"]) == (2, 1)
     assert measured["peak_memory_bytes"] > 2**20
-    assert "No token for 0.1 s." in capsys.readouterr().out
+    assert "No token for 1 s." in capsys.readouterr().out
 
 
 def test_a_sweep_goes_on_to_the_loads_given_and_says_where_it_is_saturated(
@@ -160,6 +166,23 @@ def test_ctrl_c_shows_and_writes_what_was_measured_so_far(command: str, tmp_path
     assert (measured["requests"], measured["completed"], measured["unfinished"]) == (3, 2, 1)
     assert "Throughput" in output
     assert "Traceback" not in errors
+
+
+def test_a_benchmark_that_is_killed_politely_ends_the_server_it_started() -> None:
+    port = free_port()
+    server = f"{sys.executable} -S {PROGRAM} {port} 0"  # which never gives its first answer
+    benchmark = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "bench", "serve", "--server", server,
+         "--url", f"http://127.0.0.1:{port}", *QUICK],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not listens(port):
+        assert benchmark.poll() is None
+        time.sleep(0.02)
+    benchmark.terminate()
+    _, errors = benchmark.communicate(timeout=60)
+    assert benchmark.returncode == 130, errors
+    assert not listens(port)
 
 
 def test_ctrl_c_in_a_terminal_ends_an_offline_run_whose_figures_were_live(tmp_path: Path) -> None:

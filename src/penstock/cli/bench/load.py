@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.bench.target import Target
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+# SIGTERM by itself would end the process with a server that it had started still running.
+ENDING = (signal.SIGINT, signal.SIGTERM)
 WINDOW_SECONDS = 3.0  # over which the live rate is taken
 SERVER_PANEL = "Server"
 
@@ -138,7 +140,7 @@ Pid = Annotated[
 
 
 class Interruption:
-    """Ctrl-C asks a run to stop and report; a second one leaves at once."""
+    """Ctrl-C, or a polite kill, asks a run to stop and report; a second one leaves at once."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -147,11 +149,12 @@ class Interruption:
         return self._asked
 
     def __enter__(self) -> Interruption:
-        self._former = signal.signal(signal.SIGINT, self._note)
+        self._former = {number: signal.signal(number, self._note) for number in ENDING}
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._former)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
 
     def _note(self, *_: object) -> None:
         if self._asked:
