@@ -36,6 +36,17 @@ def test_two_files_are_compared_by_their_names(tmp_path: Path, capsys: pytest.Ca
     assert "<svg" in page.read_text()
 
 
+def test_a_full_disk_takes_neither_the_tables_nor_the_other_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, page = written(tmp_path, "old", 1.0), written(tmp_path, "new", 2.0), tmp_path / "page.html"
+    assert penstock(["bench", "compare", old, new, "--json", "/dev/full", "--html", str(page)]) == 2
+    shown = capsys.readouterr()
+    assert "A is old, B is new" in shown.out
+    assert "--json names /dev/full, which could not be written: No space left on device" in shown.err
+    assert "<svg" in page.read_text()
+
+
 def test_the_status_says_whether_b_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = written(tmp_path, "old", 1.00, 1.01), written(tmp_path, "new", 1.20, 1.21)
     assert penstock(["bench", "compare", old, new, "--fail-if-worse", "5"]) == 1

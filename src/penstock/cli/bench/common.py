@@ -153,27 +153,34 @@ def show(
 
 
 def publish(content: dict[str, Any], json_path: str | None, html_path: str | None) -> None:
-    """Files first: a terminal that goes away must not take the measurement with it."""
+    """Files first: a terminal that goes away must not take the measurement with it, nor a full disk."""
     from rich.console import Console
 
     from penstock.bench.page import page
     from penstock.bench.report import tables
 
-    write(content, json_path)
-    if html_path:
-        Path(html_path).write_text(page(content), encoding="utf-8")
+    text = json.dumps(content, indent=2) + "\n"
+    if json_path == "-":
+        print(text, end="")
+    problems = [
+        *_write("--json", json_path if json_path != "-" else None, text),
+        *_write("--html", html_path, page(content) if html_path else ""),
+    ]
     # With JSON on stdout, people read stderr.
     console = Console(stderr=json_path == "-", highlight=False)
     for table in tables(content):
         console.print(table)
+    if problems:
+        raise ConfigError(" ".join(problems))
 
 
-def write(content: dict[str, Any], json_path: str | None) -> None:
-    text = json.dumps(content, indent=2)
-    if json_path == "-":
-        print(text)
-    elif json_path:
-        Path(json_path).write_text(text + "\n", encoding="utf-8")
+def _write(option: str, path: str | None, text: str) -> Iterator[str]:
+    """A sentence where it cannot be done: the tables are still to be shown."""
+    try:
+        if path:
+            Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        yield f"{option} names {path}, which could not be written: {error.strerror}; the result is above."
 
 
 def published_command() -> list[str]:
