@@ -15,10 +15,10 @@ import torch
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
-from penstock.engine.models.loader import load_decoder
 from penstock.engine.request import Request, SamplingParams, TokenEvent
 from penstock.errors import ContextLengthError, InvalidRequestError
 from tests.engine.models.forward import all_logits
+from tests.engine.models.loading import load_decoder
 from tests.engine.tiny import save_tiny_llama
 
 END = 2

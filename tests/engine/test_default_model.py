@@ -68,12 +68,12 @@ def test_loading_keeps_no_second_copy_of_the_weights() -> None:
     """Peak memory of a process that loads the model stays near what the model needs in the end."""
     script = (
         "import resource, torch\n"
-        "from penstock.engine.models.loader import load_decoder\n"
+        "from penstock.engine.models.loader import build_decoder, checked_weights\n"
         "from penstock.hub import resolve\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "path = resolve('default').path\n"
         "before = peak()\n"
-        "model, _ = load_decoder(path, torch.device('cpu'), 'float32')\n"
+        "model = build_decoder(checked_weights(path), torch.device('cpu'), 'float32')\n"
         "print(peak() - before, model.weight_bytes + model.embedding.nbytes, path.stat().st_size)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,7 +10,6 @@ import torch
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
-from penstock.engine.models.loader import load_decoder
 from penstock.engine.models.registry import ARCHITECTURES
 from penstock.engine.models.weights import open_weights
 from penstock.engine.request import Request, SamplingParams
@@ -26,6 +25,7 @@ from tests.engine.models.families import (
     reference_logits,
 )
 from tests.engine.models.forward import all_logits
+from tests.engine.models.loading import load_decoder
 from tests.engine.models.test_llama import DEVICES
 
 VARIANTS = [(family, variant) for family, content in FAMILIES.items() for variant in content.variants]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.engine.models.loader import load_decoder
 from penstock.errors import ModelError
 from tests.engine.models.families import FAMILIES, WINDOW, make, prompts_of, read, reference_logits
 from tests.engine.models.forward import all_logits
 from tests.engine.models.gguf_files import ARCHITECTURES, write_gguf
+from tests.engine.models.loading import load_decoder
 
 CPU = torch.device("cpu")
 # Settings that a file can say, or that hold for all files of a family: where transformers' reader knows

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.engine.models.loader import load_decoder
 from penstock.engine.models.weights import open_weights
 from penstock.errors import ModelError
 from tests.engine.models.forward import all_logits
+from tests.engine.models.loading import load_decoder
 from tests.engine.models.test_llama import VARIANTS, make_llama, prompts_of, reference_logits
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from penstock.engine.models.loader import load_decoder
 from tests.engine.models.forward import all_logits
+from tests.engine.models.loading import load_decoder
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,12 +15,12 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.layers.rotary import frequencies
 from penstock.engine.models.fields import Fields
-from penstock.engine.models.loader import load_decoder
 from penstock.engine.models.registry import by_class_names
 from penstock.engine.models.weights import read_config
 from penstock.errors import ConfigError, ModelError
 from tests.engine.models.families import FAMILIES, edit_config, make, make_config
 from tests.engine.models.forward import all_logits
+from tests.engine.models.loading import load_decoder
 from tests.engine.models.nonsense import INF, NAN, NONSENSE
 from tests.engine.models.test_llama import make_llama, prompts_of
 

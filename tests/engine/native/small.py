@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
@@ -14,7 +16,14 @@ from penstock.engine.kernels.attention import KVLayer, write_kv
 from penstock.engine.models import decoder, loader
 from penstock.engine.models.decoder import Decoder
 from penstock.engine.native.library import GROUP
-from penstock.engine.native.quantized import from_floats
+from penstock.engine.native.quantized import Quantized, from_floats
+from tests.engine.models.loading import load_decoder
+
+
+def floats_of(weight: Quantized) -> npt.NDArray[np.float32]:
+    grouped = weight.values.reshape(*weight.scales.shape, GROUP).astype(np.float32)
+    d, m = (part.astype(np.float32)[..., None] for part in (weight.scales, weight.offsets))
+    return ((grouped * d + m) * weight.scale).reshape(weight.values.shape)[:, : weight.columns]
 
 
 def shrunk(x: Tensor) -> Tensor:
@@ -29,7 +38,7 @@ def shrunk(x: Tensor) -> Tensor:
 
 
 def through_small(weight: Tensor) -> Tensor:
-    return torch.from_numpy(from_floats(weight).floats())
+    return torch.from_numpy(floats_of(from_floats(weight)))
 
 
 class SmallLinear:
@@ -61,6 +70,6 @@ def small_arithmetic(path: Path, weights: Callable[[Tensor], Tensor] = through_s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "Linear", small)
         patch.setattr(decoder, "write_kv", write_half)
-        found, _ = loader.load_decoder(path, torch.device("cpu"), "float32")
+        found, _ = load_decoder(path, torch.device("cpu"), "float32")
         found.embedding = weights(found.embedding)
         yield found

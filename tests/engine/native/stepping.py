@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,9 +37,9 @@ class Stepper:
 
     def step(self, granted: Sequence[tuple[int, int, int]]) -> list[Tensor]:
         """Hidden states of each (slot, first position, number of tokens)."""
-        slots, starts, counts = (np.array(part, dtype=np.int32) for part in zip(*granted, strict=True))
+        slots, starts, counts = zip(*granted, strict=True)
         step = Step(slots, starts, counts, [self.tables[slot].tolist() for slot in slots])
-        return list(self.model.forward(step, self.slots).clone().split(counts.tolist()))
+        return list(self.model.forward(step, self.slots).clone().split(list(counts)))
 
 
 def step_logits(

@@ -10,7 +10,7 @@ from penstock.engine.native.model import pack
 from penstock.engine.native.quantized import from_floats
 from tests.engine.native.kernels import needs_kernels
 from tests.engine.native.layers import head_alone, mlp_alone, random_small
-from tests.engine.native.small import shrunk
+from tests.engine.native.small import floats_of, shrunk
 from tests.engine.native.stepping import Stepper
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("variant")]
@@ -43,7 +43,7 @@ def test_products_are_exact_to_float_rounding_for_any_size(
     found = model.logits(hidden).clone()
     normed = hidden.double() / (hidden.double().square().mean(-1, keepdim=True) + 1e-6).sqrt()
     # Terms rather than their sum: where they cancel, their rounding stays.
-    floats = torch.from_numpy(weight.floats()).double()
+    floats = torch.from_numpy(floats_of(weight)).double()
     wanted = normed @ floats.T
     q, m = (np.abs(part).astype(np.float64) for part in (weight.scales, weight.offsets))
     largest = torch.from_numpy((q * 2**bits + m).repeat(32, axis=1)[:, :inputs] * weight.scale)
@@ -75,7 +75,7 @@ def test_rows_of_any_size_become_numbers(size: float) -> None:
     found = model.logits(hidden)
     assert found.isfinite().all()
     normed = hidden.double() / (hidden.double().square().mean(-1, keepdim=True) + 1e-6).sqrt()
-    wanted = normed @ torch.from_numpy(weight.floats()).double().T
+    wanted = normed @ torch.from_numpy(floats_of(weight)).double().T
     assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max() + 1e-25
 
 
@@ -114,8 +114,8 @@ def test_gates_stand_beside_what_they_gate(bits: int, inner: int) -> None:
     model = mlp_alone(embedding, pack(gate_up, bias, gated=True), down, "relu")
     tokens = list(range(20))
     (found,) = Stepper(model, [tokens], 20).step([(0, 0, 20)])
-    states = torch.from_numpy(embedding.floats())
-    gate, up = (shrunk(states) @ torch.from_numpy(gate_up.floats()).double().T + bias).chunk(2, dim=-1)
+    states = torch.from_numpy(floats_of(embedding))
+    gate, up = (shrunk(states) @ torch.from_numpy(floats_of(gate_up)).double().T + bias).chunk(2, dim=-1)
     wanted = states + gate.relu() * up
     # Half a step of the integers that carry the results into the last matrix.
     step = (gate.relu() * up).abs().amax(-1, keepdim=True) / 127

@@ -10,6 +10,7 @@ import torch
 
 from penstock.engine.native.quantized import Quantized, from_floats, from_gguf, stacked
 from tests.engine.native.kernels import needs_kernels
+from tests.engine.native.small import floats_of
 
 gguf = pytest.importorskip("gguf")
 
@@ -51,7 +52,7 @@ def test_a_files_integers_are_taken_as_they_are(kind: str, columns: int) -> None
     assert found.values.max() < 2**found.bits
     # q (d as float) - 8 d and (q - 8) d may differ in the last bit of the larger of the two.
     tolerance = np.abs(found.offsets.astype(np.float32)).repeat(32, axis=1) * 2.0**-22
-    assert (np.abs(found.floats() - meant(kind, raw)) <= tolerance).all()
+    assert (np.abs(floats_of(found) - meant(kind, raw)) <= tolerance).all()
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q5_K"])
@@ -65,7 +66,7 @@ def test_the_k_kinds_lose_only_what_half_precision_loses(kind: str, columns: int
     d = np.abs(found.scales.astype(np.float32)).repeat(32, axis=1) * found.values
     m = np.abs(found.offsets.astype(np.float32)).repeat(32, axis=1)
     tolerance = ((d + m) * step + (found.values + 1) * 2.0**-25) * found.scale
-    assert (np.abs(found.floats() - meant(kind, raw)) <= tolerance).all()
+    assert (np.abs(floats_of(found) - meant(kind, raw)) <= tolerance).all()
 
 
 @pytest.mark.parametrize("kind", sorted(HALVES))
@@ -92,9 +93,9 @@ def test_rows_and_stacks_are_those_of_the_floats() -> None:
     first, second = (part for part in parts if part is not None)
     both = stacked([first, second])
     assert both.bits == 8
-    np.testing.assert_array_equal(both.floats(), np.concatenate((first.floats(), second.floats())))
+    np.testing.assert_array_equal(floats_of(both), np.concatenate((floats_of(first), floats_of(second))))
     order = np.array([5, 0, 5, 36])
-    np.testing.assert_array_equal(first.rows(order).floats(), first.floats()[order])
+    np.testing.assert_array_equal(floats_of(first.rows(order)), floats_of(first)[order])
     assert stacked([first]) is first
 
 
@@ -102,7 +103,7 @@ def within_half_a_step(found: Quantized, weight: torch.Tensor) -> bool:
     columns = weight.shape[1]
     step = found.scales.astype(np.float64).repeat(32, axis=1)[:, :columns] * found.scale
     size = np.abs(weight.double().numpy())
-    error = np.abs(found.floats().astype(np.float64) - weight.double().numpy())
+    error = np.abs(floats_of(found).astype(np.float64) - weight.double().numpy())
     return bool((error <= 0.5 * step + size * 2.0**-21 + 2.0**-149).all())
 
 
@@ -118,9 +119,9 @@ def test_floats_are_rounded_to_the_nearest_step_of_their_group(columns: int, siz
     found = from_floats(weight)
     assert found.bits == 8
     assert found.columns == columns
-    assert np.isfinite(found.floats()).all()
+    assert np.isfinite(floats_of(found)).all()
     assert within_half_a_step(found, weight)
-    assert (found.floats()[3] == 0).all()
+    assert (floats_of(found)[3] == 0).all()
 
 
 @needs_kernels
@@ -141,7 +142,7 @@ def test_small_groups_beside_a_large_weight_keep_their_steps() -> None:
     weight = torch.full((2, 64), 1e-3)
     weight[0, 0] = 100.0
     weight[1] *= torch.linspace(-1, 1, 64)
-    found = from_floats(weight).floats()
+    found = floats_of(from_floats(weight))
     assert np.abs(found[1] - weight[1].numpy()).max() < 1e-5
 
 
@@ -150,9 +151,9 @@ def test_small_groups_beside_a_large_weight_keep_their_steps() -> None:
 @pytest.mark.parametrize("place", [0, 5, 31, 32, 69])
 def test_a_weight_that_is_not_finite_stays_so_and_leaves_others_alone(odd: float, place: int) -> None:
     weight = torch.randn(3, 70, generator=torch.Generator().manual_seed(0))
-    usual = from_floats(weight).floats()
+    usual = floats_of(from_floats(weight))
     weight[1, place] = odd
-    found = from_floats(weight).floats()
+    found = floats_of(from_floats(weight))
     assert not np.isfinite(found[1, place])
     group = slice(place // 32 * 32, place // 32 * 32 + 32)
     found[1, group] = usual[1, group]

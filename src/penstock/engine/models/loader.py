@@ -26,14 +26,6 @@ from penstock.errors import ModelError
 logger = logging.getLogger("penstock.engine")
 
 
-def load_decoder(
-    path: str | Path, device: torch.device, dtype: str, *, generates: bool = True
-) -> tuple[Decoder, str]:
-    """The decoder in torch, and how its weights were stored."""
-    weights = checked_weights(path, generates=generates)
-    return build_decoder(weights, device, dtype), weights.quantization
-
-
 def checked_weights(path: str | Path, *, generates: bool = True) -> Weights:
     """Raise ModelError unless they are of a decoder. `generates`: without an output matrix it is no use."""
     weights = open_weights(path)

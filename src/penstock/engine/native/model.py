@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -183,13 +184,16 @@ class NativeModel:
             self._cache[:, :, target] = self._cache[:, :, source]
 
     def forward(self, step: Step, slots: Slots) -> Tensor:
-        rows = int(step.counts.sum())
+        rows = sum(step.counts)
+        # An array of Python's own: that of numpy takes five times as long to say where it lies.
+        numbers = array("i", (*step.slots, *step.starts, *step.counts))
+        place, size = numbers.buffer_info()[0], len(step.slots) * numbers.itemsize
         granted = lib.Step(
             sequences=len(step.slots),
             rows=rows,
-            slots=step.slots.ctypes.data,
-            starts=step.starts.ctypes.data,
-            counts=step.counts.ctypes.data,
+            slots=place,
+            starts=place + size,
+            counts=place + 2 * size,
             tokens=slots.tokens.data_ptr(),
             blocks=slots.blocks.data_ptr(),
             tokens_stride=slots.tokens.stride(0),

@@ -30,11 +30,6 @@ class Quantized:
             self.values[order], self.scales[order], self.offsets[order], self.columns, self.bits, self.scale
         )
 
-    def floats(self) -> npt.NDArray[np.float32]:
-        grouped = self.values.reshape(*self.scales.shape, GROUP).astype(np.float32)
-        d, m = self.scales.astype(np.float32)[..., None], self.offsets.astype(np.float32)[..., None]
-        return ((grouped * d + m) * self.scale).reshape(self.values.shape)[:, : self.columns]
-
 
 def stacked(parts: Sequence[Quantized]) -> Quantized:
     """One matrix of several, which have the same columns and scale."""

@@ -80,5 +80,6 @@ def open_drawer(threads: int) -> NativeDrawer | None:
     if native is None or pool is None:
         return None
     drawer = NativeDrawer(native, pool)
-    weakref.finalize(drawer, native.penstock_pool_close, pool)
+    # Not at exit: another thread may be drawing then.
+    weakref.finalize(drawer, native.penstock_pool_close, pool).atexit = False
     return drawer

@@ -151,9 +151,12 @@ def _sampled_rows(plan: StepPlan, count: int, hidden: Tensor) -> Tensor:
 
 def _step(plan: StepPlan) -> Step:
     grants = plan.grants
-    numbers = np.array([(g.sequence.slot, g.start, g.count) for g in grants], dtype=np.int32).T
-    slots, starts, counts = np.ascontiguousarray(numbers)
-    return Step(slots, starts, counts, [grant.sequence.table.blocks for grant in grants])
+    return Step(
+        slots=[grant.sequence.slot for grant in grants],
+        starts=[grant.start for grant in grants],
+        counts=[grant.count for grant in grants],
+        tables=[grant.sequence.table.blocks for grant in grants],
+    )
 
 
 def _entries(logprobs: Logprobs, wanted: list[int | None]) -> Iterator[TokenLogprobs]:

@@ -49,11 +49,11 @@ def choose_device(name: str) -> torch.device:
 
 
 def set_threads(wanted: int | None) -> None:
-    """Give torch as many threads as asked for; otherwise not more than this process has CPUs for.
+    """Give torch as many threads as asked for; otherwise as many as this process has CPUs for.
 
     torch itself counts the CPUs of the machine, not what a container's quota leaves of them.
     """
-    torch.set_num_threads(wanted or min(torch.get_num_threads(), usable_cpus()))
+    torch.set_num_threads(wanted or usable_cpus())
 
 
 def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:

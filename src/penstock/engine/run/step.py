@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,16 +13,14 @@ from penstock.engine.layers.sampler import Drawer
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.run.slots import Slots
 
-Counts = npt.NDArray[np.int32]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One entry for each sequence; `slots` says where its tokens and blocks are."""
 
-    slots: Counts
-    starts: Counts  # position of the first granted token
-    counts: Counts  # granted tokens
+    slots: Sequence[int]
+    starts: Sequence[int]  # position of the first granted token
+    counts: Sequence[int]  # granted tokens
     tables: Sequence[Sequence[int]]  # blocks
 
 

@@ -69,11 +69,11 @@ class TorchModel:
 
     def _inputs(self, step: Step, slots: Slots) -> StepInputs:
         size = self._block_size
-        counts, starts = step.counts, step.starts
+        counts, starts = np.array(step.counts), np.array(step.starts)
         ends = np.cumsum(counts)
         total = int(ends[-1])
         positions = np.arange(total) + np.repeat(starts - (ends - counts), counts)
-        slot_rows = torch.from_numpy(np.repeat(step.slots, counts)).to(self.device)
+        slot_rows = torch.from_numpy(np.repeat(np.array(step.slots), counts)).to(self.device)
         position_rows = torch.from_numpy(positions).to(self.device)
         tokens = slots.tokens[slot_rows, position_rows]
         places = slots.blocks[slot_rows, position_rows // size].long() * size + position_rows % size
@@ -82,7 +82,7 @@ class TorchModel:
             tokens = _padded(tokens, padding, 0)
             position_rows = _padded(position_rows, padding, 0)
             places = _padded(places, padding, self._scratch_block * size)
-        spans = list(zip(starts.tolist(), counts.tolist(), step.tables, strict=True))
+        spans = list(zip(step.starts, step.counts, step.tables, strict=True))
         return StepInputs(
             tokens=tokens,
             positions=position_rows,

@@ -1,7 +1,7 @@
 /* Matrices of small integers by rows of small integers.
  *
  * A weight is d q + m, with q unsigned of 4 or 8 bits and d, m of half precision for each 32 weights of a
- * row; that holds what GGUF files store exactly. An activation is s a, with a signed of 8 bits and s for
+ * row; that holds what most GGUF files store. An activation is s a, with a signed of 8 bits and s for
  * each 32 of a row. The sum over 32 products is then s (d sum(q a) + m sum(a)): integers inside, two float
  * operations outside.
  *

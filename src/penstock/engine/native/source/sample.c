@@ -246,6 +246,7 @@ static Row row_at(const Rows *rows, int number, int thread) {
 
 /* 0 if there is no memory. */
 static int each_row(Pool *pool, Rows *rows, int count, Work work, void *argument) {
+    pool_enter(pool);
     /* Mostly untouched: values are few as a rule. */
     rows->scratch = malloc(sizeof(float) * (size_t)pool->threads * scratch_floats(rows->vocab));
     if (rows->scratch == NULL) return 0;
