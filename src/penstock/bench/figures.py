@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -100,10 +100,15 @@ FIGURES = (
 
 def spread(figure: Figure, runs: Sequence[Run]) -> Spread | None:
     """None where no run has the figure."""
-    values = [value for run in runs if (value := figure.of(run)) is not None]
-    if not values:
+    return spread_of(map(figure.of, runs))
+
+
+def spread_of(values: Iterable[float | None]) -> Spread | None:
+    """Of those that are there; None where none is."""
+    found = [value for value in values if value is not None]
+    if not found:
         return None
-    return Spread(median=median(values), min=min(values), max=max(values), repeats=len(values))
+    return Spread(median=median(found), min=min(found), max=max(found), repeats=len(found))
 
 
 def grouped(runs: Sequence[Run]) -> list[list[Run]]:

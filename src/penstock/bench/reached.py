@@ -10,8 +10,7 @@ from penstock.bench.statistics import Run
 from penstock.bench.tables import Item, Note, Table, label
 
 
-def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item]:
-    ceilings = Ceilings(**content["ceilings"])
+def in_words(ceilings: Ceilings) -> str:
     parts = [f"memory read {ceilings.memory_read_gb_per_second:.1f} GB/s"]
     if ceilings.cache_read_gb_per_second:
         parts[0] += f" ({ceilings.cache_read_gb_per_second:.0f} from the cache)"
@@ -21,7 +20,12 @@ def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item
     if ceilings.int8_gop_per_second:
         parts.append(f"int8 {ceilings.int8_gop_per_second:,.0f} GOP/s")
     threads = f"{ceilings.threads} thread{'' if ceilings.threads == 1 else 's'}"
-    yield Note(f"Ceilings of {ceilings.device}, {threads}: {', '.join(parts)}.")
+    return f"Ceilings of {ceilings.device}, {threads}: {', '.join(parts)}."
+
+
+def ceiling_items(content: dict[str, Any], runs: Sequence[Run]) -> Iterator[Item]:
+    ceilings = Ceilings(**content["ceilings"])
+    yield Note(in_words(ceilings))
     rows = [row for run in runs if (row := _reached(content["subject"], ceilings, run))]
     if rows:
         yield Table(
