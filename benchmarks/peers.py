@@ -40,10 +40,13 @@ from peers.servers import ALL, PEERS, PENSTOCK, Setting
 from peers.turns import OURS, turns
 from rich.console import Console
 
+from penstock.bench import ceilings
 from penstock.bench.machine import machine
 from penstock.bench.progress import Progress
+from penstock.bench.reached import in_words
 from penstock.bench.workloads import WORKLOADS, Workload
 from penstock.hub import resolve
+from penstock.machine import usable_cpus
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -181,7 +184,7 @@ def show(results: Results, console: Console) -> None:
     for rows, title in (
         (by_workload(results), f"Medians of {results.repeats} repeats (range)"),
         (by_system(results), "Systems"),
-        (bars(results), "Penstock beside the best peer"),
+        (bars(results), "Penstock beside others"),
     ):
         console.print(table(rows, title))
     for problem in results.problems():
@@ -220,8 +223,10 @@ def main(arguments: Sequence[str]) -> int:
         console.print(
             f"Something else is running here (load {others:.1f}): figures are rough.", style="yellow"
         )
+    limits = ceilings.measure(threads=usable_cpus())
+    console.print(in_words(limits), markup=False)
     systems = {OURS: PENSTOCK, **{name: PEERS[name] for name in options.peers}}
-    results = Results(about, systems, options.workloads, options.repeat)
+    results = Results(about, limits, systems, options.workloads, options.repeat)
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,17 +14,35 @@ import pytest
 from benchmarks.peers.environments import UnavailableError, name_alike
 from benchmarks.peers.figures import Comparison, Measured, compare
 from benchmarks.peers.model import as_q4_0
-from benchmarks.peers.report import BEGIN, END, Results, as_json, bars, by_system, by_workload, with_section
+from benchmarks.peers.report import (
+    BEGIN,
+    END,
+    Results,
+    as_json,
+    bars,
+    by_system,
+    by_workload,
+    markdown,
+    with_section,
+)
 from benchmarks.peers.servers import PEERS, PENSTOCK
 from benchmarks.peers.starts import Start, stays
 from benchmarks.peers.turns import OURS, turns
 from gguf.quants import dequantize, quantize
 
+from penstock.bench.ceilings import Ceilings
 from penstock.bench.statistics import Run, Timing, summarise
 
 GIB = 2**30
 Q4_0, Q4_1 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1
 ROOT = Path(__file__).parents[2]
+CEILINGS = Ceilings(
+    device="cpu",
+    threads=2,
+    memory_read_gb_per_second=29.04,
+    fp32_gflop_per_second=197.0,
+    int8_gop_per_second=1188.0,
+)
 
 
 def run(workload: str, *, wall: float = 2.0, first: float = 0.5, tokens: int = 4, repeat: int = 0) -> Run:
@@ -35,13 +53,14 @@ def run(workload: str, *, wall: float = 2.0, first: float = 0.5, tokens: int = 4
 
 
 def results(*measured: Measured, missing: dict[str, str] | None = None) -> Results:
-    about = {"date": "2026-01-01", "command": "python benchmarks/peers.py", "machine": {}}
+    machine = {"processor": "any", "cores": 2, "memory_gib": 24.0, "system": "Linux"}
+    about = {"date": "2026-01-01", "command": "peers.py", "machine": machine, "python": "3.11", "model": "m"}
     systems = {OURS: PENSTOCK, "vllm": PEERS["vllm"], "llamacpp": PEERS["llamacpp"]}
-    return Results(about, systems, ["W1", "W4"], 1, measured=list(measured), missing=missing or {})
+    return Results(about, CEILINGS, systems, ["W1", "W4"], 1, measured=list(measured), missing=missing or {})
 
 
 def figure(found: list[Comparison], name: str) -> Comparison:
-    return next(each for each in found if each.figure.name == name)
+    return next(each for each in found if each.goal.name == name)
 
 
 # ---------------------------------------------------------------- turns
@@ -96,7 +115,7 @@ def test_the_ratio_is_of_medians_and_to_the_best_peer() -> None:
     wall = figure(compare([OURS, "slow", "fast"], measured), "w4_wall")
     assert wall.best == "fast"
     assert wall.ratio == pytest.approx(3.0 / 8.0)
-    assert (wall.values[OURS].low, wall.values[OURS].high) == (2.0, 90.0)
+    assert (wall.values[OURS].min, wall.values[OURS].max) == (2.0, 90.0)
     assert wall.reaches(0.5) is True
     assert wall.reaches(0.3) is False
 
@@ -113,10 +132,8 @@ def test_where_more_is_better_the_best_peer_has_the_most() -> None:
 
 def test_a_run_with_answers_that_are_short_counts_in_no_median_and_is_named() -> None:
     short = Measured("vllm", run("W4", wall=0.1, first=0.05, tokens=2))
-    assert (
-        figure(compare([OURS, "vllm"], [short, Measured("vllm", run("W4"))]), "w4_wall").values["vllm"].count
-        == 1
-    )
+    wall = figure(compare([OURS, "vllm"], [short, Measured("vllm", run("W4"))]), "w4_wall")
+    assert wall.values["vllm"].repeats == 1
     assert results(short).problems() == ["vllm: W4, repeat 1: of 1 answers 1 short"]
 
 
@@ -125,12 +142,51 @@ def test_memory_and_start_are_held_against_bars_of_their_own() -> None:
     peer = replace(run("W3"), peak_memory_bytes=3_600_000_000, startup_seconds=0.4)
     found = compare([OURS, "llamacpp"], [Measured(OURS, ours), Measured("llamacpp", peer)])
     memory, start = figure(found, "memory"), figure(found, "start")
-    assert memory.reaches(memory.figure.bar) is True
+    assert memory.reaches(memory.goal.bar) is True
     assert start.ratio == pytest.approx(15.0)
-    assert start.reaches(start.figure.bar) is False
+    assert start.reaches(start.goal.bar) is False
+
+
+def test_a_figure_is_held_against_what_is_stated_too() -> None:
+    ours, peer = Measured(OURS, run("W4", wall=2.5)), Measured("vllm", run("W4", wall=10.0))
+    wall = figure(compare([OURS, "vllm"], [ours, peer]), "w4_wall")
+    assert wall.reaches(0.5) is True
+    assert wall.stated_ratio == pytest.approx(2.5 / 4.1)
+    assert wall.reaches(0.5, stated=True) is False
+
+
+def test_without_a_peer_there_is_a_ratio_to_what_is_stated_alone() -> None:
+    wall = figure(compare([OURS], [Measured(OURS, run("W4", wall=2.05))]), "w4_wall")
+    assert (wall.best, wall.ratio, wall.reaches(0.5)) == (None, None, None)
+    assert wall.stated_ratio == pytest.approx(0.5)
+    assert wall.reaches(0.3, stated=True) is False
 
 
 # ---------------------------------------------------------------- tables
+
+
+def test_the_table_of_bars_has_every_system_and_both_ratios() -> None:
+    told = results(Measured(OURS, run("W4", wall=2.0)), Measured("vllm", run("W4", wall=5.0)))
+    head, wall = bars(told)
+    assert head[1:4] == [OURS, "vllm", "llamacpp"]
+    assert wall == [
+        *("W4 wall, s", "2.00", "5.00", "-", "<= 0.5x", "<= 0.3x"),
+        *("0.40x (vllm): met", "0.49x (4.1 s, vLLM): met"),
+    ]
+
+
+def test_the_row_of_memory_has_the_idle_servers_and_the_peak() -> None:
+    told = results(Measured(OURS, replace(run("W3"), peak_memory_bytes=900_000_000)))
+    told.starts[OURS] = [Start(2.0, 600_000_000, 0.0), Start(2.0, 610_000_000, 0.0)]
+    row = next(row for row in bars(told) if "memory" in row[0])
+    assert row[:2] == ["W3 peak memory, and idle, MB", "900; idle 605 (600-610)"]
+    assert row[-2:] == ["-", "0.75x (1,200 MB): met"]
+
+
+def test_the_ceilings_of_the_machine_stand_in_the_section_and_in_the_json() -> None:
+    told = results(Measured(OURS, run("W1")))
+    assert as_json(told)["ceilings"]["memory_read_gb_per_second"] == 29.04
+    assert "memory read 29.0 GB/s, fp32 matmul 197 GFLOP/s, int8 1,188 GOP/s" in markdown(told)
 
 
 def test_a_peer_that_cannot_start_is_a_row_with_the_reason() -> None:
