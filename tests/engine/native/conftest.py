@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.native.build import VARIANTS, is_current
-from penstock.engine.native.library import VARIABLE, processor_flags
+from penstock.engine.native.library import VARIABLE, cpu_flags
 
-HERE = [name for name, needs in VARIANTS.items() if processor_flags().issuperset(needs) and is_current(name)]
+HERE = [name for name, needs in VARIANTS.items() if cpu_flags().issuperset(needs) and is_current(name)]
 
 
 @pytest.fixture(params=HERE or ["auto"])

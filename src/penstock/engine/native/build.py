@@ -31,8 +31,8 @@ def library_path(variant: str, folder: Path | None = None) -> Path:
 
 
 def fingerprint() -> str:
-    """Of the sources: a library that was built from others is built again."""
-    digest = hashlib.sha256()
+    """Of what libraries are built from: one that was built from something else is built again."""
+    digest = hashlib.sha256(repr((VARIANTS, _FLAGS, _EXACT)).encode())
     for file in sorted(SOURCE.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.engine.native.build import VARIANTS, is_current, library_path
 from penstock.errors import ConfigError
+from penstock.machine import cpu_flags
 
 VARIABLE = "PENSTOCK_NATIVE"  # of the environment: which variant to use
 GROUP = PANEL = 32  # weights that share a scale; rows of a matrix that lie together
@@ -144,7 +145,7 @@ def library() -> ctypes.CDLL | None:
 
 @cache
 def _library(choice: str) -> ctypes.CDLL | None:
-    flags = processor_flags()
+    flags = cpu_flags()
     for variant, needs in VARIANTS.items():
         if choice in ("auto", variant) and flags.issuperset(needs) and is_current(variant):
             found = _opened(library_path(variant))
@@ -163,11 +164,3 @@ def _opened(path: Path) -> ctypes.CDLL | None:
         return None
     sizes = (found.penstock_model_size(), found.penstock_layer_size(), found.penstock_step_size())
     return found if sizes == tuple(map(ctypes.sizeof, (Model, Layer, Step))) else None
-
-
-def processor_flags() -> frozenset[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())

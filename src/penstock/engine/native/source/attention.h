@@ -70,7 +70,7 @@ INLINE void sum_values(
     const Heads *heads, const Piece *piece, const float *weights, size_t stride, int first, const int count,
     int from, int until, int dimension, const int vectors, float *sums
 ) {
-    vf totals[4][4];
+    vf totals[6][4];
     for (int q = 0; q < count; q++)
         for (int v = 0; v < vectors; v++)
             totals[q][v] = vf_load_n(sums + (first + q) * heads->dim + dimension + v * LANES, heads->dim - dimension - v * LANES);
@@ -110,13 +110,13 @@ static void attend_values(
     for (int dimension = 0; dimension < heads->dim; dimension += 4 * LANES) {
         int whole = heads->dim - dimension >= 4 * LANES;
         for (int query = first; query < last;) {
-            int count = last - query < 4 ? last - query : 4;
+            int count = last - query < 6 ? last - query : 6;
             for (int v = 0; v < 4 && dimension + v * LANES < heads->dim; v++) {
                 if (whole) {
-                    FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N > 4 ? 4 : N, from, until, dimension, 4, sums))
+                    FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N, from, until, dimension, 4, sums))
                     break;
                 }
-                FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N > 4 ? 4 : N, from, until, dimension + v * LANES, 1, sums))
+                FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N, from, until, dimension + v * LANES, 1, sums))
             }
             query += count;
         }

@@ -93,7 +93,7 @@ INLINE void panel_rows(
 #pragma GCC unroll 8
             for (int j = 0; j < 8; j++) {
                 vi first = vi_load(q + 128 * j), second = vi_load(q + 128 * j + 64);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) {
                     vi four = vi_all_quads(values + (size_t)r * (size_t)groups * GROUP + 4 * j);
                     dots[r][0] = vi_dot(dots[r][0], first, four);
@@ -107,7 +107,7 @@ INLINE void panel_rows(
                 vi first_high = vi_high_nibbles(first), second_high = vi_high_nibbles(second);
                 first = vi_and(first, vi_all_bytes(15));
                 second = vi_and(second, vi_all_bytes(15));
-#pragma GCC unroll 6
+#pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) {
                     const int8_t *here = values + (size_t)r * (size_t)groups * GROUP + 4 * j;
                     vi four = vi_all_quads(here), later = vi_all_quads(here + 16);
@@ -121,7 +121,7 @@ INLINE void panel_rows(
         const uint16_t *halves = (const uint16_t *)at;
         vf d0 = vf_load_half(halves), d1 = vf_load_half(halves + LANES);
         vf m0 = vf_load_half(halves + 2 * LANES), m1 = vf_load_half(halves + 3 * LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             vf scale = vf_all(scales[(size_t)r * (size_t)groups + group]);
             vf sum = vf_all(sums[(size_t)r * (size_t)groups + group]);
