@@ -94,6 +94,9 @@ def test_a_server_that_is_ended_takes_its_children_with_it() -> None:
         (["--timeout", "soon"], "--timeout takes a time such as 500ms"),
         (["--trace", "x.jsonl", "-w", "W1"], "--trace has requests of its own, so --workload has no place"),
         (["--slo", "soon"], "--slo limits ttft, tpot, e2e"),
+        (["--slo", ""], "--slo limits ttft, tpot, e2e"),
+        (["--speed", "2"], "--speed plays a trace"),
+        (["--server-timeout", "1m"], "--server-timeout is for a server that --server starts"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_at_once(
@@ -101,6 +104,28 @@ def test_what_cannot_be_measured_is_refused_at_once(
 ) -> None:
     code = run(["bench", "serve", "--url", f"http://127.0.0.1:{free_port()}", *arguments, *QUICK[:1]])
     assert code in (1, 2)
+    assert capsys.readouterr().err.startswith(f"penstock: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["offline", "--speed", "2"], "--speed plays a trace"),
+        (["offline", "--batch-size", "4"], "--batch-size is of static batches; give --compare-static"),
+        (["offline", "--slo", ""], "--slo limits ttft, tpot, e2e"),
+        (["sweep", "--endpoint", "chat"], "--endpoint is for a server; without --url"),
+        (["sweep", "--api-key", "k"], "--api-key is for a server; without --url"),
+        (["sweep", "--timeout", "1m"], "--timeout is for a server; without --url"),
+        (["sweep", "--pid", "1"], "--pid is for a server; without --url"),
+        (["sweep", "--url", "http://127.0.0.1:9", "--threads", "1"], "--threads is for the engine of this"),
+        (["sweep", "--url", "http://127.0.0.1:9", "--slo", ""], "--slo limits ttft, tpot, e2e"),
+        (["embed", "--url", "http://127.0.0.1:9", "--precision", "int8"], "--precision is for the engine"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"penstock: {complaint}")
 
 

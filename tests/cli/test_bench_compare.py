@@ -60,6 +60,9 @@ def test_the_status_says_whether_b_is_worse(tmp_path: Path, capsys: pytest.Captu
     [
         ([], "Give two results to compare, or --url twice; got 0 files"),
         (["{old}"], "got 1 files"),
+        (["{old}", "{old}", "--requests", "3"], "--requests is for measuring with --url"),
+        (["{old}", "{old}", "-r", "3"], "--repeat is for measuring with --url"),
+        (["{old}", "{old}", "--slo", "e2e=1s"], "--slo is for measuring with --url"),
         (["{old}", "{old}", "--url", "http://127.0.0.1:9"], "not both"),
         (["--url", "http://127.0.0.1:9"], "--url must be given twice"),
         (["--url", "nowhere", "--url", "nowhere"], "--url must be an address"),

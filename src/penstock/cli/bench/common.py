@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,8 @@ import typer
 
 from penstock.bench import workloads
 from penstock.bench.workloads import Workload
+from penstock.cli.options import ENGINE_OPTIONS
+from penstock.config import options
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -185,6 +187,24 @@ def _write(option: str, path: str | None, text: str) -> Iterator[str]:
 
 def published_command() -> list[str]:
     return ["penstock", *without_keys(sys.argv[1:])]
+
+
+def refuse_given(context: typer.Context, names: Container[str | None], reason: str) -> None:
+    """An option that would have no effect is a misunderstanding: better said before than after measuring."""
+    for parameter in context.command.params:
+        if parameter.name in names and _given(context, parameter.name):
+            raise ConfigError(f"{parameter.opts[0]} {reason}")
+
+
+def refuse_engine_options(context: typer.Context) -> None:
+    flags = {flag for name in ENGINE_OPTIONS for flag in options()[name].flags}
+    names = {flag.removeprefix("--").replace("-", "_") for flag in flags}
+    refuse_given(context, names, "is for the engine of this process, and --url names a server; leave it out.")
+
+
+def _given(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def check_url(url: str) -> str:

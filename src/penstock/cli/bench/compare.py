@@ -32,6 +32,7 @@ from penstock.cli.bench.common import (
     chosen_workloads,
     publish,
     published_command,
+    refuse_given,
 )
 from penstock.cli.bench.load import (
     SERVER_PANEL,
@@ -74,10 +75,12 @@ EPILOG = examples(
     ),
 )
 SIDES = 2
+OF_FILES = {"files", "name", "fail_if_worse", "json_path", "html_path"}  # options that mean something to two
 WARM_UP = Workload(name="warm-up", requests=2, input_len=(16, 16), output_len=(8, 8))
 
 
 def compare_command(
+    context: typer.Context,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[A.json B.json]", help="Two results of --json.")
     ] = None,
@@ -137,6 +140,8 @@ def compare_command(
     if not url:
         if files is None or len(files) != SIDES:
             raise ConfigError(f"Give two results to compare, or --url twice; got {len(files or ())} files.")
+        others = {parameter.name for parameter in context.command.params} - OF_FILES
+        refuse_given(context, others, "is for measuring with --url; two results are compared as they are.")
         sides = [read_result(path) for path in files]
         stems = Path(files[0]).stem, Path(files[1]).stem
         shown = names or (stems if stems[0] != stems[1] else (files[0], files[1]))
@@ -150,7 +155,7 @@ def compare_command(
         check_url(one)
     check_endpoint(endpoint)
     times = check_timeouts(timeout, stall_timeout)
-    limits_of_answers = parse_slo(slo) if slo else None
+    limits_of_answers = parse_slo(slo) if slo is not None else None
     chosen = chosen_workloads(
         workload,
         requests=requests,

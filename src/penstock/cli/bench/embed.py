@@ -23,6 +23,7 @@ from penstock.cli.bench.common import (
     check_writable,
     publish,
     published_command,
+    refuse_engine_options,
 )
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
@@ -40,6 +41,7 @@ SMALLEST_VOCABULARY = 30_000  # of the encoders in use; ids beyond it might be r
 @configured(*ENGINE_OPTIONS)
 def embed(
     settings: Settings,
+    context: typer.Context,
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
@@ -57,6 +59,8 @@ def embed(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Embed texts one by one and all at once, in this process or at a server."""
+    if url is not None:
+        refuse_engine_options(context)
     lengths = workloads.length_range("input-len", input_len)
     check_writable(json_path, html_path)
     from penstock.bench.ceilings import measure

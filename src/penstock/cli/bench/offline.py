@@ -30,6 +30,7 @@ from penstock.cli.bench.common import (
     ShowCeilings,
     check_writable,
     chosen_workloads,
+    refuse_given,
     show,
 )
 from penstock.cli.bench.load import (
@@ -63,6 +64,7 @@ EPILOG = examples(
 @configured(*ENGINE_OPTIONS)
 def offline(
     settings: Settings,
+    context: typer.Context,
     workload: Names = None,
     requests: Requests = None,
     input_len: InputLen = None,
@@ -89,6 +91,10 @@ def offline(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Run the engine in this process, without HTTP."""
+    if trace is None:
+        refuse_given(context, ("speed",), "plays a trace; give one with --trace, or leave it out.")
+    if not compare_static:
+        refuse_given(context, ("batch_size",), "is of static batches; give --compare-static with it.")
     chosen = chosen_workloads(
         workload,
         trace=trace,
@@ -102,7 +108,7 @@ def offline(
         arrivals=arrivals,
         burst_size=burst_size,
     )
-    limits_of_answers = parse_slo(slo) if slo else None
+    limits_of_answers = parse_slo(slo) if slo is not None else None
     if compare_static and any(item.offered_rate is not None for item in chosen):
         raise ConfigError("--compare-static has all requests at the start; leave --rate and --trace out.")
     check_writable(json_path, html_path)

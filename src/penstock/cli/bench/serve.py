@@ -28,6 +28,7 @@ from penstock.cli.bench.common import (
     check_url,
     check_writable,
     chosen_workloads,
+    refuse_given,
     show,
 )
 from penstock.cli.bench.load import (
@@ -79,6 +80,7 @@ EPILOG = examples(
 
 
 def serve(
+    context: typer.Context,
     url: Annotated[
         str, typer.Option("--url", metavar="URL", help="The server to measure.", rich_help_panel=SERVER_PANEL)
     ] = "http://127.0.0.1:8000",
@@ -127,6 +129,10 @@ def serve(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
+    if trace is None:
+        refuse_given(context, ("speed",), "plays a trace; give one with --trace, or leave it out.")
+    if server is None:
+        refuse_given(context, ("server_timeout",), "is for a server that --server starts; leave it out.")
     chosen = chosen_workloads(
         workload,
         trace=trace,
@@ -140,7 +146,7 @@ def serve(
         arrivals=arrivals,
         burst_size=burst_size,
     )
-    limits_of_answers = parse_slo(slo) if slo else None
+    limits_of_answers = parse_slo(slo) if slo is not None else None
     check_endpoint(endpoint)
     times = check_timeouts(timeout, stall_timeout)
     patience = seconds("server-timeout", server_timeout)

@@ -27,6 +27,8 @@ from penstock.cli.bench.common import (
     ShowCeilings,
     check_url,
     check_writable,
+    refuse_engine_options,
+    refuse_given,
     show,
 )
 from penstock.cli.bench.load import (
@@ -51,7 +53,6 @@ from penstock.cli.bench.load import (
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
 from penstock.config import Settings
-from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.bench.ceilings import Ceilings
@@ -63,12 +64,14 @@ EPILOG = examples(
     ("penstock bench sweep --url http://127.0.0.1:8000 --rate 1,2,4,8", "a server, open loop"),
 )
 LOADS = "Loads"
+OF_SERVERS = ("api_key", "endpoint", "ignore_eos", "timeout", "stall_timeout", "pid")
 ROW = "{:>12} {:>8} {:>10} {:>8} {:>10} {:>10} {:>7}"
 
 
 @configured(*ENGINE_OPTIONS)
 def sweep(
     settings: Settings,
+    context: typer.Context,
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
@@ -140,6 +143,10 @@ def sweep(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Raise the load until the engine, or a server, gives no more."""
+    if url is None:
+        refuse_given(context, OF_SERVERS, "is for a server; without --url the engine here is measured.")
+    else:
+        refuse_engine_options(context)
     plan = make_series(
         concurrency=concurrency,
         rate=rate,
@@ -148,7 +155,7 @@ def sweep(
         prefix_len=prefix_len,
         requests=requests,
     )
-    limits_of_answers = parse_slo(slo) if slo else None
+    limits_of_answers = parse_slo(slo) if slo is not None else None
     check_endpoint(endpoint)
     times = check_timeouts(timeout, stall_timeout)
     check_writable(json_path, html_path)
@@ -156,8 +163,6 @@ def sweep(
     runs: list[Run] = []
     with Interruption() as stop, ExitStack() as stack:
         if url is None:
-            if pid is not None:
-                raise ConfigError("--pid names a server's process; without --url this process is measured.")
             place = _engine(stack, settings, ceilings, limits_of_answers, stop)
         else:
             check_pid(pid)
