@@ -25,7 +25,7 @@ async def main(port: int, good: int) -> None:
                 writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
                 continue
             length = int(head.lower().partition(b"content-length: ")[2].split()[0])
-            wanted = json.loads(await reader.readexactly(length))["max_tokens"]
+            wanted = json.loads(await reader.readexactly(length)).get("max_tokens", 0)
             print("request", flush=True)
             if given == good:
                 await asyncio.sleep(600)

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.bench.embed_report import embed_fields
 from penstock.bench.embedding import EmbedRun, gflops, run_engine, run_http, speedups
-from penstock.bench.online import Target
 from penstock.bench.report import frame, tables
+from penstock.bench.target import Target
 from penstock.errors import InvalidRequestError
 from tests.engine.encode.encoders import core, save
 from tests.server import Server
@@ -32,6 +32,24 @@ def test_the_engine_computes_every_text_in_both_modes(tmp_path: Path) -> None:
     assert engine.stats().steps == 1 + 2 * 3 + 2 * 1
     assert engine.stats().prompt_tokens == 5 * 10
     assert runs[0].tokens == runs[1].tokens == 10
+
+
+def test_the_engine_is_stopped_with_the_repeats_that_have_ended(tmp_path: Path) -> None:
+    save(tmp_path, "Bert")
+    engine, seen = core(tmp_path), []
+    # After the warm-up, a whole repeat, and a text by itself of the second.
+    runs = run_engine(
+        engine, TEXTS, "mean", repeat=9, progress=seen.append, stop=lambda: sum(seen) >= 10 + 20 + 3
+    )
+    assert [(run.mode, len(run.seconds)) for run in runs] == [("one by one", 1), ("batched", 1)]
+    assert sum(seen) == 33
+
+
+def test_of_one_mode_alone_no_ratio_is_given() -> None:
+    content = frame("embed", ["penstock"], {}, None)
+    content |= embed_fields([EmbedRun(where="HTTP", mode="one by one", texts=2, tokens=10, seconds=[2.0])])
+    assert content["batched_over_one_by_one"] == {}
+    assert len(list(tables(content))) == 2  # the times, and the machine
 
 
 async def test_a_server_is_asked_for_every_text_in_both_modes(embedding_server: Server) -> None:

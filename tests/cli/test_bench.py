@@ -193,6 +193,31 @@ def test_ctrl_c_shows_and_writes_what_was_measured_so_far(command: str, tmp_path
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize(("answers", "repeats"), [(1 + 3 + 1, 1), (2, 0)])
+def test_ctrl_c_keeps_the_repeats_of_embeddings_that_have_ended(
+    answers: int, repeats: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.json"
+    with small_server(answers) as (url, server):
+        benchmark = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "bench", "embed", "--url", url, "--texts", "3",
+             "--json", str(path)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert server.stdout is not None
+        for _ in range(answers + 1):
+            server.stdout.readline()
+        benchmark.send_signal(signal.SIGINT)
+        output, errors = benchmark.communicate(timeout=60)
+    assert benchmark.returncode == 130, errors
+    assert "Traceback" not in errors
+    if repeats:
+        assert [len(one["seconds"]) for one in result(path)["runs"]] == [repeats, repeats]
+        assert "all at once is" in output
+    else:
+        assert "Nothing was measured." in errors
+
+
 def test_a_benchmark_that_is_killed_politely_ends_the_server_it_started() -> None:
     port = free_port()
     server = f"{sys.executable} -S {PROGRAM} {port} 0"  # which never gives its first answer

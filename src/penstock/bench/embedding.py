@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from penstock.bench.offline import Engine
-from penstock.bench.online import Target, open_session
+from penstock.bench.target import Target, open_session
 from penstock.engine.request import Pooling, Request
 from penstock.errors import EngineUnavailableError, InvalidRequestError
 
 Mode = Literal["one by one", "batched"]
 MODES: tuple[Mode, ...] = ("one by one", "batched")
 WARM_UP_TEXTS = 8
+TICK_SECONDS = 0.1  # between looks at whether to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +51,39 @@ def run_engine(
     *,
     repeat: int,
     clock: Callable[[], float] = time.perf_counter,
+    progress: Callable[[int], None] = lambda tokens: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[EmbedRun]:
-    """Both modes in turn, so that a change of the machine's mood meets both."""
+    """Both modes in turn, so that a change of the machine's mood meets both.
+
+    `stop` ends it early, with the repeats that have ended; `progress` hears of tokens computed.
+    """
     serial = 0
 
-    def compute(batch: Sequence[list[int]]) -> None:
+    def compute(batch: Sequence[list[int]]) -> bool:
+        """False when stopped before its end."""
         nonlocal serial
         for ids in batch:
             serial += 1
             engine.submit(Request(id=f"embed-{serial}", prompt=ids, pooling=pooling))
         while engine.has_work:
+            if stop():
+                return False
             for event in engine.step():
                 if event.finish_reason == "error":
                     raise EngineUnavailableError(f"A text was not computed: {event.error}")
+        progress(sum(map(len, batch)))
+        return True
 
     compute(texts[:WARM_UP_TEXTS])
     times: dict[Mode, list[float]] = {mode: [] for mode in MODES}
     for _ in range(repeat):
         for mode in MODES:
             start = clock()
-            for batch in _batches(texts, mode):
-                compute(batch)
+            if not all(compute(batch) for batch in _batches(texts, mode)):
+                return _runs("engine", texts, times)
             times[mode].append(clock() - start)
-    return [_run("engine", mode, texts, times[mode]) for mode in MODES]
+    return _runs("engine", texts, times)
 
 
 async def run_http(
@@ -79,6 +92,8 @@ async def run_http(
     *,
     repeat: int,
     clock: Callable[[], float] = time.perf_counter,
+    progress: Callable[[int], None] = lambda tokens: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[EmbedRun]:
     """One connection, one client, which waits for each answer: as a script of a user's would."""
     times: dict[Mode, list[float]] = {mode: [] for mode in MODES}
@@ -91,15 +106,29 @@ async def run_http(
                 if response.status != 200:
                     text = answer.decode("utf-8", "replace")[:300]
                     raise InvalidRequestError(f"{target.url} answered {response.status}: {text}")
+            progress(sum(map(len, batch)))
 
-        await ask(texts[:WARM_UP_TEXTS])
-        for _ in range(repeat):
-            for mode in MODES:
-                start = clock()
-                for batch in _batches(texts, mode):
-                    await ask(batch)
-                times[mode].append(clock() - start)
-    return [_run("HTTP", mode, texts, times[mode]) for mode in MODES]
+        async def repeats() -> None:
+            await ask(texts[:WARM_UP_TEXTS])
+            for _ in range(repeat):
+                for mode in MODES:
+                    start = clock()
+                    for batch in _batches(texts, mode):
+                        await ask(batch)
+                    times[mode].append(clock() - start)
+
+        work = asyncio.ensure_future(repeats())
+        while not (await asyncio.wait([work], timeout=TICK_SECONDS))[0]:
+            if stop():
+                work.cancel()
+        with suppress(asyncio.CancelledError):
+            work.result()
+    return _runs("HTTP", texts, times)
+
+
+def planned_tokens(texts: Sequence[list[int]], repeat: int) -> int:
+    """That are computed in all: of a few texts to warm up, then of all in both modes."""
+    return sum(map(len, texts[:WARM_UP_TEXTS])) + repeat * len(MODES) * sum(map(len, texts))
 
 
 def speedups(runs: Sequence[EmbedRun]) -> dict[str, float]:
@@ -108,7 +137,7 @@ def speedups(runs: Sequence[EmbedRun]) -> dict[str, float]:
     return {
         where: seconds / medians[where, "batched"]
         for (where, mode), seconds in medians.items()
-        if mode == "one by one"
+        if mode == "one by one" and (where, "batched") in medians
     }
 
 
@@ -121,8 +150,13 @@ def _batches(texts: Sequence[list[int]], mode: Mode) -> list[Sequence[list[int]]
     return [texts] if mode == "batched" else [[ids] for ids in texts]
 
 
-def _run(
-    where: Literal["engine", "HTTP"], mode: Mode, texts: Sequence[list[int]], seconds: list[float]
-) -> EmbedRun:
+def _runs(
+    where: Literal["engine", "HTTP"], texts: Sequence[list[int]], times: Mapping[Mode, list[float]]
+) -> list[EmbedRun]:
+    """Of the modes that were measured at least once."""
     tokens = sum(map(len, texts))
-    return EmbedRun(where=where, mode=mode, texts=len(texts), tokens=tokens, seconds=seconds)
+    return [
+        EmbedRun(where=where, mode=mode, texts=len(texts), tokens=tokens, seconds=seconds)
+        for mode, seconds in times.items()
+        if seconds
+    ]

@@ -21,10 +21,12 @@ from penstock.cli.bench.common import (
     ShowCeilings,
     check_url,
     check_writable,
+    progress,
     publish,
     published_command,
     refuse_engine_options,
 )
+from penstock.cli.bench.load import INTERRUPTED, Interruption, base_url
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
 from penstock.cli.pull import fetched
 from penstock.config import Settings
@@ -42,6 +44,7 @@ SMALLEST_VOCABULARY = 30_000  # of the encoders in use; ids beyond it might be r
 def embed(
     settings: Settings,
     context: typer.Context,
+    named: str | None,
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
@@ -65,22 +68,24 @@ def embed(
     check_writable(json_path, html_path)
     from penstock.bench.ceilings import measure
     from penstock.bench.embed_report import embed_fields
-    from penstock.bench.embedding import run_engine, run_http
-    from penstock.bench.online import Target, first_model
+    from penstock.bench.embedding import planned_tokens, run_engine, run_http
     from penstock.bench.report import frame
+    from penstock.bench.target import Target, first_model
 
     workload = Workload(name="embed", requests=texts, input_len=lengths, output_len=(1, 1))
     salt = salt or secrets.token_hex(4)
     subject: dict[str, Any] = {"salt": salt, "texts": texts, "input_len": lengths}
     if url is not None:
         check_url(url)
-        base = url.rstrip("/").removesuffix("/v1")
+        base = base_url(url)
         key = os.environ.get("OPENAI_API_KEY")
-        target = Target(url=base, model=asyncio.run(first_model(base, key)), api_key=key)
+        target = Target(url=base, model=named or asyncio.run(first_model(base, key)), api_key=key)
         limits = None
         # Ids that small vocabularies have too; what is sent is not what a server can tell us.
         jobs = workload.jobs(salt=salt, vocab_size=SMALLEST_VOCABULARY)
-        runs = asyncio.run(run_http(target, [job.prompt for job in jobs], repeat=repeat))
+        prompts = [job.prompt for job in jobs]
+        with Interruption() as stop, progress("Embedding", planned_tokens(prompts, repeat)) as tick:
+            runs = asyncio.run(run_http(target, prompts, repeat=repeat, progress=tick, stop=stop))
         subject |= {"url": base, "model": target.model}
     else:
         from penstock.llm import LLM
@@ -94,7 +99,14 @@ def embed(
                 raise ConfigError(f"{files.name} gives no vectors; choose another model, or --pooling mean.")
             limits = measure(info.device, settings.threads) if ceilings else None
             jobs = workload.jobs(salt=salt, vocab_size=info.vocab_size)
-            runs = run_engine(llm.engine, [job.prompt for job in jobs], info.pooling, repeat=repeat)
+            prompts = [job.prompt for job in jobs]
+            with Interruption() as stop, progress("Embedding", planned_tokens(prompts, repeat)) as tick:
+                runs = run_engine(llm.engine, prompts, info.pooling, repeat=repeat, progress=tick, stop=stop)
         subject |= {"model": files.name, **asdict(info)}
+    if not runs:  # stopped before the end of the first repeat
+        print("Nothing was measured.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
     content = frame("embed", published_command(), subject, limits) | embed_fields(runs)
     publish(content, json_path, html_path)
+    if stop():
+        raise typer.Exit(INTERRUPTED)

@@ -72,6 +72,7 @@ ROW = "{:>12} {:>8} {:>10} {:>8} {:>10} {:>10} {:>7}"
 def sweep(
     settings: Settings,
     context: typer.Context,
+    named: str | None,
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
@@ -169,7 +170,7 @@ def sweep(
             near = check_url(url) in ("127.0.0.1", "localhost", "::1")
             target = make_target(
                 base_url(url),
-                model=None if settings.model == "default" else settings.model,
+                model=named,
                 api_key=api_key or os.environ.get("OPENAI_API_KEY"),
                 endpoint=endpoint,
                 ignore_eos=ignore_eos,
