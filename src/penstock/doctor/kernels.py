@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from penstock import machine
 from penstock.doctor.finding import Finding, Status, listed
 from penstock.doctor.software import SECTION, interpreter
-from penstock.engine.native.build import VARIANTS, is_current, library_path
+from penstock.engine.native.build import VARIANTS, has_kernels, is_current, library_path
 from penstock.engine.native.library import VARIABLE
 
 BUILD = "-m penstock.engine.native.build"
@@ -41,7 +41,7 @@ def look_at_kernels() -> Kernels:
     lacks = {name: tuple(flag for flag in needs if flag not in flags) for name, needs in VARIANTS.items()}
     built = tuple(name for name in VARIANTS if library_path(name).exists())
     return Kernels(
-        system=sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64"),
+        system=has_kernels(),
         suitable=tuple(name for name, lacking in lacks.items() if not lacking),
         lacking=min(lacks.values(), key=len),
         built=built,

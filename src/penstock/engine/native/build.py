@@ -26,6 +26,11 @@ _EXACT = ("-ffp-contract=off",)
 _SECONDS = 300
 
 
+def has_kernels() -> bool:
+    """Whether there are any for this kind of machine."""
+    return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
+
+
 def library_path(variant: str, folder: Path | None = None) -> Path:
     return (folder or HERE / "lib") / f"kernels-{variant}.so"
 
@@ -70,7 +75,7 @@ def build(folder: Path | None = None) -> list[Path]:
 
 def _compile(variant: str, path: Path) -> str | None:
     """Why it could not be."""
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+    if not has_kernels():
         return f"there are none for {platform.machine()} on {sys.platform}"
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
@@ -95,5 +100,7 @@ def _compile(variant: str, path: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    for built_path in build():
+    found = build()
+    for built_path in found:
         print(built_path)  # noqa: T201
+    sys.exit(0 if found else 1)
