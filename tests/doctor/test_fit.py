@@ -21,7 +21,7 @@ def cpu(available: int, **more: int) -> Budget:
     return Budget(device="cpu", total=available, available=available, **more)
 
 
-def test_the_weights_take_their_dtype_and_a_tied_embedding_is_kept_twice_in_float32_on_the_cpu() -> None:
+def test_the_weights_take_their_precision_and_a_tied_embedding_is_kept_twice_in_float32_on_the_cpu() -> None:
     assert fit(SIZE, "float32", cpu(64 * GIB)).weights == 4_400_000_000
     assert fit(replace(SIZE, tied=False), "float32", cpu(64 * GIB)).weights == 4_000_000_000
     assert fit(SIZE, "bfloat16", cpu(64 * GIB)).weights == 2_000_000_000

@@ -80,15 +80,15 @@ def test_a_number_that_is_missing_or_makes_no_sense_is_named(tiny: ModelFiles) -
         read_header(tiny)
 
 
-def test_the_dtype_is_chosen_as_the_engine_chooses_it(tmp_path: Path, default_model: Path) -> None:
+def test_the_precision_is_chosen_as_the_engine_chooses_it(tmp_path: Path, default_model: Path) -> None:
     half = ModelFiles("x", save_tiny_llama(tmp_path / "half", torch_dtype="bfloat16"), "safetensors")
     header = read_header(half)
-    assert header.dtype("auto", "cpu") == "float32"
-    assert header.dtype("auto", "cpu", int8=True) == "int8"
-    assert header.dtype("float32", "cpu", int8=True) == "float32"
-    assert header.dtype("auto", "cuda", int8=True) == "bfloat16"
-    assert header.dtype("float16", "cuda") == "float16"
-    assert read_header(ModelFiles("x", default_model, "gguf")).dtype("auto", "cuda") == "float32"
+    assert header.precision("auto", "cpu") == "float32"
+    assert header.precision("auto", "cpu", int8=True) == "int8"
+    assert header.precision("float32", "cpu", int8=True) == "float32"
+    assert header.precision("auto", "cuda", int8=True) == "bfloat16"
+    assert header.precision("float16", "cuda") == "float16"
+    assert read_header(ModelFiles("x", default_model, "gguf")).precision("auto", "cuda") == "float32"
 
 
 def test_a_model_that_fits_comes_with_the_command_that_serves_it(tiny: ModelFiles) -> None:

@@ -112,7 +112,7 @@ def _show_sizes(console: Console, report: Report, width: int) -> None:
         f"\n[bold]What fits[/bold] on the {device} with {gib(budget.available)} available, "
         f"and {STATED_CONTEXT:,} tokens of context"
     )
-    formats = [fitted.dtype for fitted in report.well_known[0].fits]
+    formats = [fitted.precision for fitted in report.well_known[0].fits]
     console.print(f"  {'size':<8}{'such as':<18}" + "".join(f"{name:<17}" for name in formats).rstrip())
     for known in report.well_known:
         cells = [f"{gib(fitted.needed):<10}" + fitted.verdict for fitted in known.fits]

@@ -21,7 +21,7 @@ from penstock.hub.cached import cached_models, locate
 from penstock.hub.files import ModelFiles
 from penstock.hub.known import DEFAULT, packaged
 
-SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+SCHEMA = 2  # of the JSON; raised when a key changes its meaning or goes away
 MODELS = "Models here"
 
 
@@ -125,7 +125,7 @@ def examine_all(model: str | None = None, config: str | None = None) -> Report:
             WellKnown(
                 like=shape.like,
                 parameters=shape.size.parameters,
-                fits=tuple(fit(shape.size, dtype, budget) for dtype in formats),
+                fits=tuple(fit(shape.size, precision, budget) for precision in formats),
             )
             for shape in WELL_KNOWN
         ),

@@ -59,7 +59,7 @@ class Budget:
 class Fit:
     """Bytes and tokens. `context` is what the engine would offer, `stated` what was compared with."""
 
-    dtype: str
+    precision: str
     weights: int  # with the embedding's copy
     kv_per_token: int
     context: int
@@ -72,12 +72,12 @@ class Fit:
         return self.needed + (tokens - self.stated) * self.kv_per_token
 
 
-def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = None) -> Fit:
-    """What becomes of a model computed in `dtype`; `context` None compares with the stated one."""
-    weights = weight_bytes(size, dtype)
-    if size.tied and dtype == "float32" and budget.device == "cpu":
+def fit(size: ModelSize, precision: str, budget: Budget, *, context: int | None = None) -> Fit:
+    """What becomes of a model computed in `precision`; `context` None compares with the stated one."""
+    weights = weight_bytes(size, precision)
+    if size.tied and precision == "float32" and budget.device == "cpu":
         weights += size.embedding * 4
-    per_token = size.kv_per_token * KV_BYTES[dtype]
+    per_token = size.kv_per_token * KV_BYTES[precision]
     stated = min(size.context, context or STATED_CONTEXT)
     process = PROCESS_BYTES if budget.device == "cpu" else ACTIVATION_BYTES
     cache = _cache(weights, budget, per_token, size.context)
@@ -87,7 +87,7 @@ def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = No
     else:
         verdict = "short" if offered >= min(LEAST_CONTEXT, size.context) else "no"
     return Fit(
-        dtype=dtype,
+        precision=precision,
         weights=weights,
         kv_per_token=per_token,
         context=offered,
@@ -98,10 +98,10 @@ def fit(size: ModelSize, dtype: str, budget: Budget, *, context: int | None = No
     )
 
 
-def weight_bytes(size: ModelSize, dtype: str) -> int:
+def weight_bytes(size: ModelSize, precision: str) -> int:
     """Of the parameters, each once."""
-    saved = size.four_bits // 2 if dtype == "int8" else 0
-    return int(size.parameters * WEIGHT_BYTES[dtype]) - saved
+    saved = size.four_bits // 2 if precision == "int8" else 0
+    return int(size.parameters * WEIGHT_BYTES[precision]) - saved
 
 
 def _cache(weights: int, budget: Budget, per_token: int, context: int) -> int:

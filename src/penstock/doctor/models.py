@@ -27,7 +27,7 @@ _PURPOSES: dict[Task, str] = {
 }
 # Kinds that the native kernels keep in 4 bits.
 _FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
-_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_PRECISIONS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class ModelHeader:
     bytes: int  # on the disk
     size: ModelSize
 
-    def dtype(self, chosen: str, device: str, *, int8: bool = False) -> str:
+    def precision(self, chosen: str, device: str, *, int8: bool = False) -> str:
         """What it would be computed in; the engine's rule for "auto". `int8`: the CPU can."""
         if chosen in KV_BYTES and chosen != "int8":
             return chosen
         if device == "cpu" and int8:
             return "int8"
-        return "float32" if device == "cpu" else _DTYPES.get(self.stored, "float32")
+        return "float32" if device == "cpu" else _PRECISIONS.get(self.stored, "float32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +75,16 @@ def read_header(files: ModelFiles) -> ModelHeader:
         raise ModelError(f"{files.path} describes a model that makes no sense: {error}.") from None
 
 
-def examine(name: str, files: ModelFiles, budget: Budget, dtype: str, opinion: Opinion | None) -> Examined:
+def examine(
+    name: str, files: ModelFiles, budget: Budget, precision: str, opinion: Opinion | None
+) -> Examined:
     """`opinion` None: the engine could not be asked. Its numbers go before those of the header."""
     header, fitted = None, None
     told = opinion or Opinion()
     refusal = told.refusal
     try:
         header = _corrected(read_header(files), told)
-        fitted = fit(header.size, header.dtype(dtype, budget.device, int8=told.int8), budget)
+        fitted = fit(header.size, header.precision(precision, budget.device, int8=told.int8), budget)
     except ModelError as error:
         refusal = refusal or str(error)
     return Examined(
@@ -134,8 +136,8 @@ def judge_fully(model: Examined, section: str, budget: Budget, text: Finding | N
         return found
     size, fitted = model.header.size, model.fit
     sentence = f"{_billions(size.parameters)} parameters, {gib(model.header.bytes)} on the disk and "
-    sentence += f"{gib(fitted.weights)} in memory as {fitted.dtype}"
-    copied = fitted.weights > weight_bytes(size, fitted.dtype)
+    sentence += f"{gib(fitted.weights)} in memory as {fitted.precision}"
+    copied = fitted.weights > weight_bytes(size, fitted.precision)
     sentence += ", the token embedding twice." if copied else "."
     found.append(Finding(section, "weights", "ok", sentence))
     if size.kv_per_token:
@@ -165,7 +167,7 @@ def _conclusion(model: Examined, section: str, budget: Budget) -> Finding:
     serve = f"penstock serve {shlex.quote(model.name)}"
     if fitted.verdict == "fits":
         return Finding(section, "verdict", "ok", sentence, serve)
-    if fitted.dtype == "float32":
+    if fitted.precision == "float32":
         smaller = fit(size, "bfloat16", budget)
         if smaller.verdict == "fits" or smaller.verdict != fitted.verdict:
             sentence += f" As bfloat16 it {_verdict(smaller, size, budget)}"
