@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,6 +13,7 @@ from penstock.bench.compare import compare, compared
 from penstock.bench.embed_report import embed_fields
 from penstock.bench.embedding import EmbedRun
 from penstock.bench.page import page
+from penstock.bench.quality import Quality
 from penstock.bench.report import frame
 from penstock.bench.statistics import Timing
 from tests.bench.results import ENGINE, content, run
@@ -41,9 +42,48 @@ def comparison() -> dict[str, Any]:
 def embedding() -> dict[str, Any]:
     runs = [
         EmbedRun(where="engine", mode="one by one", texts=2, tokens=9, seconds=[2.0]),
-        EmbedRun(where="engine", mode="batched", texts=2, tokens=9, seconds=[1.0]),
+        EmbedRun(where="engine", mode="batched", texts=2, tokens=9, seconds=[1.0, 0.5, 2.0]),
     ]
     return frame("embed", ["penstock"], {"model": "m"}, None) | embed_fields(runs)
+
+
+def quality(*, whole: bool = True) -> dict[str, Any]:
+    runs = [
+        {"precision": name, "perplexity": value, "tokens": 9, "seconds": 1.0, "interrupted": False}
+        for name, value in (("int8", 10.2), ("float32", 10.0))
+    ]
+    found = Quality(
+        tokens=9,
+        pieces=3,
+        perplexity=10.2,
+        reference_perplexity=10.0,
+        difference=0.02,
+        low=0.01,
+        high=0.5,
+        absolute_difference=0.1,
+        agreement=0.9,
+        divergence=0.01,
+    )
+    subject = {"model": "m", "text": "t", "context": 512}
+    fields = {"runs": runs, "quality": asdict(found), "limit": 0.01, "within": False}
+    fields |= {} if whole else {"runs": runs[:1], "quality": None, "within": None}
+    return frame("quality", ["penstock"], subject, None) | fields
+
+
+def test_embeddings_are_drawn_as_bars_with_the_range_of_their_repeats() -> None:
+    root = parsed(embedding())
+    assert titles(root) == ["Texts a second"]
+    assert [found.text for found in root.iterfind(".//text[@class='bar-value']")] == ["1.00"]
+    assert [found.text for found in root.iterfind(".//text[@class='bar-value best']")] == ["2.00"]
+    assert len(root.findall(".//path[@class='whisker']")) == 1
+
+
+def test_perplexities_are_drawn_as_bars_with_the_interval_of_the_difference() -> None:
+    root = parsed(quality())
+    assert titles(root) == ["Perplexity"]
+    assert [found.text for found in root.iterfind(".//text[@class='bar-name']")] == ["int8", "float32"]
+    assert len(root.findall(".//path[@class='whisker']")) == 1
+    assert parsed(quality(whole=False)).findall(".//path[@class='whisker']") == []
 
 
 @pytest.mark.parametrize(
@@ -57,8 +97,21 @@ def embedding() -> dict[str, Any]:
         sweep(rate="x"),
         comparison(),
         embedding(),
+        quality(),
+        quality(whole=False),
     ],
-    ids=["serve", "offline", "failed", "empty", "sweep of clients", "sweep of rates", "compare", "embed"],
+    ids=[
+        "serve",
+        "offline",
+        "failed",
+        "empty",
+        "sweep of clients",
+        "sweep of rates",
+        "compare",
+        "embed",
+        "quality",
+        "half a quality",
+    ],
 )
 def test_a_page_is_well_formed_and_needs_nothing_else(result: dict[str, Any]) -> None:
     root = parsed(result)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from penstock.bench.compare import comparisons_of
+from penstock.bench.embedding import EmbedRun
 from penstock.bench.figures import Spread, grouped
 from penstock.bench.plots import Axis, Bar, Plot, Series, Span, axis, bars, lines, spans
 from penstock.bench.result import runs_of
@@ -18,9 +21,7 @@ SHARE = Axis(label="% at or below", low=0, high=100)
 
 
 def drawings(content: dict[str, Any]) -> list[Plot]:
-    """None for a kind without plots."""
-    build = BUILDERS.get(content["kind"])
-    return build(content) if build else []
+    return BUILDERS[content["kind"]](content)
 
 
 def _run_plots(content: dict[str, Any]) -> list[Plot]:
@@ -155,6 +156,44 @@ def _compare_plots(content: dict[str, Any]) -> list[Plot]:
     return plots
 
 
+def _embed_plots(content: dict[str, Any]) -> list[Plot]:
+    runs = msgspec.convert(content["runs"], list[EmbedRun])
+    fastest = max((run.texts / run.median for run in runs), default=0.0)
+    drawn = [
+        Bar(
+            run.mode,
+            rate := run.texts / run.median,
+            run.texts / max(run.seconds),
+            run.texts / min(run.seconds),
+            number(rate),
+            rate == fastest,
+        )
+        for run in runs
+    ]
+    note = "The median of the repeats, and their range. More is better."
+    return [bars("Texts a second", note, drawn)] if drawn else []
+
+
+def _quality_plots(content: dict[str, Any]) -> list[Plot]:
+    runs, found = content["runs"], content["quality"]
+    if not runs:
+        return []
+    drawn = [_perplexity(run["precision"], run["perplexity"]) for run in runs]
+    note = "Less is better."
+    if found and found["low"] is not None:
+        reference = found["reference_perplexity"]
+        low, high = (reference * (1 + found[bound]) for bound in ("low", "high"))
+        # Both read the same pieces: the interval is of their difference, so it stands at one of them.
+        drawn[0] = _perplexity(runs[0]["precision"], found["perplexity"], low, high)
+        drawn[1] = _perplexity(runs[1]["precision"], reference)
+        note = f"Less is better. The range is the 95% interval of the difference from {drawn[1].name}."
+    return [bars("Perplexity", note, drawn)]
+
+
+def _perplexity(name: str, value: float, low: float | None = None, high: float | None = None) -> Bar:
+    return Bar(name, value, value if low is None else low, value if high is None else high, number(value))
+
+
 def _bar(name: str, found: Spread, best: bool) -> Bar:
     return Bar(name, found.median, found.min, found.max, number(found.median), best)
 
@@ -164,4 +203,6 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], list[Plot]]] = {
     "serve": _run_plots,
     "sweep": _sweep_plots,
     "compare": _compare_plots,
+    "embed": _embed_plots,
+    "quality": _quality_plots,
 }
