@@ -13,8 +13,10 @@ import aiohttp
 from gateway.processes import TICKS, Process
 
 from penstock.bench.memory import MemorySampler, tree_memory
-from penstock.bench.online import Progress, Target, open_session, run_online
+from penstock.bench.online import run_online
+from penstock.bench.progress import Progress
 from penstock.bench.statistics import Run
+from penstock.bench.target import Target, open_session
 from penstock.bench.workloads import Job, Workload
 from penstock.machine import available_memory, memory_limit, total_memory
 
