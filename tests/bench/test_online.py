@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from penstock.bench.online import Progress, Target, first_model, run_online
+from penstock.bench.online import run_online
+from penstock.bench.progress import Progress
+from penstock.bench.target import Target, first_model
 from penstock.bench.workloads import Job, Workload
 from penstock.errors import ConfigError, EngineUnavailableError
 
@@ -269,6 +271,8 @@ async def test_a_response_without_an_end_is_whole_when_its_last_event_came(
     server.handler = never_close
     run = await run_online(server.target(), WORK, WORK.jobs())
     assert (run.completed, run.timeouts) == (6, 0)
+    # The wait for an end that never came is no part of the run.
+    assert run.wall_seconds == pytest.approx(max(one.sent + (one.e2e or 0.0) for one in run.samples))
 
 
 async def test_events_that_cannot_be_read_are_errors_with_their_text(server: Server) -> None:

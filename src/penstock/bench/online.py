@@ -16,10 +16,8 @@ from penstock.bench.answer import Answer
 from penstock.bench.connection import LINGER_SECONDS, Connection, Dialer
 from penstock.bench.progress import Progress
 from penstock.bench.statistics import Run, Timing, summarise
-from penstock.bench.target import Target, first_model, open_session
+from penstock.bench.target import Target
 from penstock.bench.workloads import Job, Workload
-
-__all__ = ["Progress", "Target", "first_model", "open_session", "run_online"]
 
 TICK_SECONDS = 0.25  # between looks at who hangs, and whether to stop
 SPARE_FILES = 64  # beside one for each connection
@@ -41,13 +39,15 @@ async def run_online(
     _allow_connections(len(jobs))
     cpu, start = time.process_time(), time.perf_counter()
     await load.run(jobs, workload.clients or len(jobs))
-    wall = time.perf_counter() - start
+    # A connection may be kept for the end of a response whose answer is over: that is no part of the run.
+    now = time.perf_counter()
+    last = max((now if timing.ended is None else timing.ended for timing in load.timings), default=now)
     return summarise(
         load.timings,
         workload=workload.name,
         mode=mode,
         repeat=repeat,
-        wall=wall,
+        wall=last - start,
         start=start,
         arrivals=workload.arrivals,
         rate=workload.offered_rate,
