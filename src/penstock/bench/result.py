@@ -35,15 +35,18 @@ class _Common(Struct):
     versions: dict[str, str]
     subject: dict[str, Any]
     ceilings: Ceilings | None
+    # Of some kinds alone; a kind that needs them says so in KINDS.
+    price_per_hour: float | None = None
+    saturation: dict[str, int | None] = {}
 
 
 # What a file of each kind has beside the common fields.
 KINDS = {
-    "offline": ("runs", "medians"),
-    "serve": ("runs", "medians"),
-    "sweep": ("runs", "medians"),
+    "offline": ("runs", "medians", "price_per_hour"),
+    "serve": ("runs", "medians", "price_per_hour"),
+    "sweep": ("runs", "medians", "price_per_hour", "saturation"),
     "compare": ("sides", "comparisons"),
-    "embed": ("runs",),
+    "embed": ("runs", "batched_over_one_by_one"),
     "quality": ("runs", "quality", "limit", "within"),
 }
 WITH_RUNS = ("offline", "serve", "sweep")  # whose runs are `Run`s
