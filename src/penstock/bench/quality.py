@@ -17,7 +17,6 @@ from penstock.aio.evaluate.intervals import figure
 from penstock.engine.request import Request, SamplingParams, TokenEvent, TokenLogprobs
 from penstock.errors import ConfigError, PenstockError
 
-CONTEXT = 512  # tokens of a piece at most
 TOP = 20  # likeliest tokens looked at in each place, for the divergence
 IN_FLIGHT = 4  # pieces the engine has at once; more would only wait
 _LEAST = 1e-9  # probability that is left to all other tokens, whatever rounding says

@@ -10,7 +10,7 @@ from penstock.errors import ConfigError
 METRICS = {
     "ttft": "until the first token",
     "tpot": "mean time of a token after the first",
-    "e2e": "until the last token",
+    "e2e": "until the end of the answer",
 }
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|)")

@@ -125,7 +125,7 @@ class Run:
     ttft: Distribution  # until the first token
     itl: Distribution  # between two tokens of one answer, all answers pooled
     tpot: Distribution  # mean time of a token after the first, one figure for each answer
-    e2e: Distribution  # until the last token
+    e2e: Distribution  # until the end of the answer
     goodput: Goodput | None = None
     schedule_lag: Distribution | None = None  # how late the generator itself was (open loop)
     client_cpu_seconds: float | None = None  # spent by the generator

@@ -24,6 +24,7 @@ EPILOG = examples(
     ("penstock bench quality --precision bfloat16 --limit 0.5", "another one, with a stricter limit"),
     ("penstock bench quality --text mine.txt --json quality.json", "on a text of one's own"),
 )
+CONTEXT = 512  # tokens of a piece at most
 
 
 @configured(*ENGINE_OPTIONS)
@@ -38,7 +39,7 @@ def quality(
     ] = "float32",
     context: Annotated[
         int, typer.Option("--context", metavar="N", min=2, help="Tokens read in one piece, at most.")
-    ] = 512,
+    ] = CONTEXT,
     limit: Annotated[
         float,
         typer.Option(
