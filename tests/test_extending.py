@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from benchmarks.peers import environments, servers
 
 from penstock.aio.evaluate.dataset import Dataset
 from penstock.aio.evaluate.recipe import Recipe
@@ -62,11 +65,11 @@ KNOWN: dict[str, Any] = {
 }
 
 
-def example(page: str, name: str) -> Any:
-    """The class or function of this name, as the page writes it."""
+def example(page: str, name: str, **known: Any) -> Any:
+    """The class or function of this name, as the page writes it, where these are known too."""
     blocks = [block.split("```")[0] for block in (DOCS / page).read_text().split("```python\n")[1:]]
     [block] = [block for block in blocks if re.search(rf"^(?:class|def) {name}\b", block, re.MULTILINE)]
-    namespace = dict(KNOWN)
+    namespace = KNOWN | known
     exec(compile(block, page, "exec"), namespace)
     return namespace[name]
 
@@ -175,3 +178,30 @@ def test_the_check_of_the_page_refuses_other_currencies() -> None:
     dollars, euros = read("What can I buy for $5?"), read("What can I buy for €5?")
     assert check(dollars, euros, 0.9) == "currencies differ"
     assert check(dollars, read("What could I buy for $5?"), 0.9) is None
+
+
+def test_the_quantization_of_the_page_means_what_the_file_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantized = pytest.importorskip("penstock.engine.native.quantized", exc_type=ImportError)
+    gguf = pytest.importorskip("gguf")
+    raw = np.random.default_rng(1).integers(0, 256, (5, 2, 18), dtype=np.uint8)
+    raw[:, :, :2] = np.linspace(-2, 2, 10, dtype=np.float16).reshape(5, 2, 1).view(np.uint8)
+    raw = raw.reshape(5, 36)
+    unpack = example("extending.md", "_iq4_nl", **vars(quantized))
+    monkeypatch.setattr(quantized, "_UNPACKERS", {"IQ4_NL": unpack})
+    found = quantized.from_gguf("IQ4_NL", raw, 64)
+    groups = found.values.reshape(5, 2, 32) * found.scales[..., None].astype(np.float32)
+    meant = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType.IQ4_NL)
+    assert np.allclose((groups + found.offsets[..., None]).reshape(5, 64), meant, rtol=0, atol=1e-4)
+
+
+def test_the_peer_of_the_page_is_started_from_its_environment(tmp_path: Path) -> None:
+    recipe = environments.Recipe(name="other", requirements=("other-server==1.*",))
+    folder = tmp_path / f"other-py{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "lib/python3/site-packages/other_server-1.2.dist-info").mkdir(parents=True)
+    (folder / "complete.json").write_text(json.dumps(asdict(recipe)))  # as if pip had installed it
+    setting = servers.Setting(tmp_path / "m.gguf", tmp_path, tmp_path, print)
+    other = example("extending.md", "other", **vars(servers), Recipe=environments.Recipe)
+    launch = other(setting)
+    assert launch.version == "other-server 1.2"
+    assert launch.command[0] == str(folder / "bin/other")
+    assert launch.command[-2:] == ["--port", str(launch.port)]
