@@ -77,6 +77,10 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    # A signal is only on its way: what a child holds, such as a port, is free when the child is gone.
+    until = time.perf_counter() + END_SECONDS
+    while any(map(process_tree, tree)) and time.perf_counter() < until:
+        time.sleep(POLL_SECONDS)
 
 
 def _first_answer(
