@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.bench import workloads
-from penstock.bench.workloads import Workload
 from penstock.cli.options import ENGINE_OPTIONS
 from penstock.config import options
 from penstock.errors import ConfigError
@@ -93,21 +92,6 @@ Clients = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-
-
-def chosen_workloads(
-    names: list[str] | None, *, trace: str | None = None, speed: float = 1.0, **changes: Any
-) -> list[Workload]:
-    """By name with what was given beside it changed (`workloads.choose`), or the one of a trace file."""
-    if trace is None:
-        wanted: list[str | None] = [*names] if names else [None]
-        return [workloads.choose(name, **changes) for name in wanted]
-    for option, value in {"workload": names, **changes}.items():
-        if value is not None:
-            raise ConfigError(
-                f"--trace has requests of its own, so --{option.replace('_', '-')} has no place beside it."
-            )
-    return [workloads.traced(trace, speed=speed)]
 
 
 @contextmanager

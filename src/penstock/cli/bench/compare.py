@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,48 +12,29 @@ import typer
 
 from penstock.bench.compare import Comparison, compare, compared, turns, worse
 from penstock.bench.result import read_result
-from penstock.bench.slo import parse_slo
 from penstock.bench.workloads import Workload
 from penstock.cli.bench.common import (
-    Clients,
     Html,
-    InputLen,
     Json,
-    Names,
-    OutputLen,
-    PrefixLen,
     PricePerHour,
     Repeat,
-    Requests,
     Salt,
     ShowCeilings,
     check_url,
     check_writable,
-    chosen_workloads,
     publish,
     published_command,
     refuse_given,
 )
+from penstock.cli.bench.groups import Connection, Work, grouped_options
 from penstock.cli.bench.load import (
     SERVER_PANEL,
-    ApiKey,
-    Arrivals,
-    BurstSize,
-    Endpoint,
-    IgnoreEos,
     Interruption,
     Model,
-    Rate,
-    Slo,
-    StallTimeout,
-    Timeout,
     base_url,
-    check_endpoint,
     check_something_measured,
-    check_timeouts,
     leave,
     live,
-    make_target,
     run_async,
 )
 from penstock.cli.options import examples
@@ -79,7 +60,9 @@ OF_FILES = {"files", "name", "fail_if_worse", "json_path", "html_path"}  # optio
 WARM_UP = Workload(name="warm-up", requests=2, input_len=(16, 16), output_len=(8, 8))
 
 
+@grouped_options
 def compare_command(
+    *,
     context: typer.Context,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[A.json B.json]", help="Two results of --json.")
@@ -110,21 +93,8 @@ def compare_command(
         ),
     ] = None,
     model: Model = None,
-    api_key: ApiKey = None,
-    endpoint: Endpoint = "completions",
-    ignore_eos: IgnoreEos = True,
-    timeout: Timeout = "30m",
-    stall_timeout: StallTimeout = "5m",
-    workload: Names = None,
-    requests: Requests = None,
-    input_len: InputLen = None,
-    output_len: OutputLen = None,
-    prefix_len: PrefixLen = None,
-    clients: Clients = None,
-    rate: Rate = None,
-    arrivals: Arrivals = None,
-    burst_size: BurstSize = None,
-    slo: Slo = None,
+    connection: Connection,
+    work: Work,
     repeat: Repeat = 3,
     salt: Salt = None,
     json_path: Json = None,
@@ -137,64 +107,71 @@ def compare_command(
     if files and url:
         raise ConfigError("Give either two results to compare or --url twice, not both.")
     check_writable(json_path, html_path)
+    from penstock.bench.report import frame
+
     if not url:
         if files is None or len(files) != SIDES:
             raise ConfigError(f"Give two results to compare, or --url twice; got {len(files or ())} files.")
         others = {parameter.name for parameter in context.command.params} - OF_FILES
         refuse_given(context, others, "is for measuring with --url; two results are compared as they are.")
-        sides = [read_result(path) for path in files]
-        stems = Path(files[0]).stem, Path(files[1]).stem
-        shown = names or (stems if stems[0] != stems[1] else (files[0], files[1]))
-        comparisons = compare(sides[0], sides[1], shown)
-        _show(sides, comparisons, shown, False, json_path, html_path)
-        _judge(comparisons, shown, fail_if_worse)
-        return
+        found = _of_files(files, names)
+    else:
+        found = _of_servers(url, names, model, connection, work, repeat, salt, price_per_hour, ceilings)
+    subject = {"names": list(found.names), "interleaved": bool(url)}
+    content = frame("compare", published_command(), subject, None)
+    publish(content | compared(found.sides, found.comparisons), json_path, html_path)
+    if not found.stop():
+        _judge(found, fail_if_worse)
+    leave(found.runs, found.stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    sides: list[dict[str, Any]]
+    names: tuple[str, str]
+    comparisons: list[Comparison]
+    runs: list[Run] = field(default_factory=list)  # that were made here
+    stop: Interruption = field(default_factory=Interruption)
+
+
+def _of_files(files: list[str], names: tuple[str, str] | None) -> _Found:
+    sides = [read_result(path) for path in files]
+    stems = Path(files[0]).stem, Path(files[1]).stem
+    shown = names or (stems if stems[0] != stems[1] else (files[0], files[1]))
+    return _Found(sides=sides, names=shown, comparisons=compare(sides[0], sides[1], shown))
+
+
+def _of_servers(
+    url: list[str],
+    names: tuple[str, str] | None,
+    model: str | None,
+    connection: Connection,
+    work: Work,
+    repeat: int,
+    salt: str | None,
+    price_per_hour: float | None,
+    ceilings: bool,
+) -> _Found:
     if len(url) != SIDES:
         raise ConfigError(f"--url must be given twice, for A and for B; got it {len(url)} times.")
-    for one in url:
-        check_url(one)
-    check_endpoint(endpoint)
-    times = check_timeouts(timeout, stall_timeout)
-    limits_of_answers = parse_slo(slo) if slo is not None else None
-    chosen = chosen_workloads(
-        workload,
-        requests=requests,
-        input_len=input_len,
-        output_len=output_len,
-        prefix_len=prefix_len,
-        clients=clients,
-        rate=rate,
-        arrivals=arrivals,
-        burst_size=burst_size,
-    )
+    near = [check_url(one) in ("127.0.0.1", "localhost", "::1") for one in url]
+    connection.check()
+    slo, chosen = work.limits(), work.chosen()
     from penstock.bench.ceilings import measure
     from penstock.bench.report import report
 
     salt = salt or secrets.token_hex(4)
-    key = api_key or os.environ.get("OPENAI_API_KEY")
-    targets = [
-        make_target(
-            base_url(one),
-            model=model,
-            api_key=key,
-            endpoint=endpoint,
-            ignore_eos=ignore_eos,
-            timeout=times[0],
-            stall_timeout=times[1],
-        )
-        for one in url
-    ]
-    near = all(check_url(one) in ("127.0.0.1", "localhost", "::1") for one in url)
-    limits = measure() if ceilings and near else None
+    targets = [connection.target(base_url(one), model) for one in url]
+    limits = measure() if ceilings and all(near) else None
     shown = names or (targets[0].url, targets[1].url)
     with Interruption() as stop:
-        runs = _in_turns(targets, shown, chosen, repeat, salt, limits_of_answers, stop)
+        runs = _in_turns(targets, shown, chosen, repeat, salt, slo, stop)
     check_something_measured([*runs[0], *runs[1]], stop)
     sides = [
         report(
             kind="serve",
             command=published_command(),
-            subject={"url": target.url, "model": target.model, "endpoint": endpoint, "salt": salt},
+            subject={"url": target.url, "model": target.model, "endpoint": target.endpoint, "salt": salt},
             runs=found,
             ceilings=limits,
             price_per_hour=price_per_hour,
@@ -207,10 +184,7 @@ def compare_command(
         if not stop():
             raise
         comparisons = []  # stopped too early; what was measured is shown all the same
-    _show(sides, comparisons, shown, True, json_path, html_path)
-    if not stop():
-        _judge(comparisons, shown, fail_if_worse)
-    leave([*runs[0], *runs[1]], stop)
+    return _Found(sides=sides, names=shown, comparisons=comparisons, runs=[*runs[0], *runs[1]], stop=stop)
 
 
 def _names(given: list[str] | None) -> tuple[str, str] | None:
@@ -250,28 +224,13 @@ def _in_turns(
     return runs
 
 
-def _show(
-    sides: list[dict[str, Any]],
-    comparisons: list[Comparison],
-    names: tuple[str, str],
-    interleaved: bool,
-    json_path: str | None,
-    html_path: str | None,
-) -> None:
-    from penstock.bench.report import frame
-
-    subject = {"names": list(names), "interleaved": interleaved}
-    content = frame("compare", published_command(), subject, None)
-    publish(content | compared(sides, comparisons), json_path, html_path)
-
-
-def _judge(comparisons: list[Comparison], names: tuple[str, str], percent: float | None) -> None:
+def _judge(found: _Found, percent: float | None) -> None:
     if percent is None:
         return
-    found = worse(comparisons, percent)
-    for one in found:
-        print(_complaint(one, names, percent), file=sys.stderr)
-    if found:
+    complaints = worse(found.comparisons, percent)
+    for one in complaints:
+        print(_complaint(one, found.names, percent), file=sys.stderr)
+    if complaints:
         raise typer.Exit(1)
 
 

@@ -13,34 +13,21 @@ import typer
 
 from penstock.bench.memory import MemorySampler
 from penstock.bench.processes import process_age
-from penstock.bench.slo import parse_slo
 from penstock.bench.workloads import Job, Workload
 from penstock.cli.bench.common import (
-    Clients,
     Html,
-    InputLen,
     Json,
-    Names,
-    OutputLen,
-    PrefixLen,
     PricePerHour,
     Repeat,
-    Requests,
     Salt,
     ShowCeilings,
     check_writable,
-    chosen_workloads,
     refuse_given,
     show,
 )
+from penstock.cli.bench.groups import Replay, Work, grouped_options
 from penstock.cli.bench.load import (
-    Arrivals,
-    BurstSize,
     Interruption,
-    Rate,
-    Slo,
-    Speed,
-    Trace,
     check_something_measured,
     leave,
     live,
@@ -62,21 +49,13 @@ EPILOG = examples(
 
 
 @configured(*ENGINE_OPTIONS)
+@grouped_options
 def offline(
     settings: Settings,
+    *,
     context: typer.Context,
-    workload: Names = None,
-    requests: Requests = None,
-    input_len: InputLen = None,
-    output_len: OutputLen = None,
-    prefix_len: PrefixLen = None,
-    clients: Clients = None,
-    rate: Rate = None,
-    arrivals: Arrivals = None,
-    burst_size: BurstSize = None,
-    trace: Trace = None,
-    speed: Speed = 1.0,
-    slo: Slo = None,
+    work: Work,
+    replay: Replay,
     compare_static: Annotated[
         bool, typer.Option("--compare-static", help="Also run static batching on the same engine.")
     ] = False,
@@ -91,24 +70,10 @@ def offline(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Run the engine in this process, without HTTP."""
-    if trace is None:
-        refuse_given(context, ("speed",), "plays a trace; give one with --trace, or leave it out.")
     if not compare_static:
         refuse_given(context, ("batch_size",), "is of static batches; give --compare-static with it.")
-    chosen = chosen_workloads(
-        workload,
-        trace=trace,
-        speed=speed,
-        requests=requests,
-        input_len=input_len,
-        output_len=output_len,
-        prefix_len=prefix_len,
-        clients=clients,
-        rate=rate,
-        arrivals=arrivals,
-        burst_size=burst_size,
-    )
-    limits_of_answers = parse_slo(slo) if slo is not None else None
+    chosen = replay.or_work(work, context)
+    limits_of_answers = work.limits()
     if compare_static and any(item.offered_rate is not None for item in chosen):
         raise ConfigError("--compare-static has all requests at the start; leave --rate and --trace out.")
     check_writable(json_path, html_path)

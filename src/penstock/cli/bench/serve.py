@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,50 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.bench.memory import MemorySampler
-from penstock.bench.slo import parse_slo, seconds
+from penstock.bench.slo import seconds
 from penstock.cli.bench.common import (
-    Clients,
     Html,
-    InputLen,
     Json,
-    Names,
-    OutputLen,
-    PrefixLen,
     PricePerHour,
     Repeat,
-    Requests,
     Salt,
     ShowCeilings,
     check_url,
     check_writable,
-    chosen_workloads,
     refuse_given,
     show,
 )
+from penstock.cli.bench.groups import Connection, Replay, Work, grouped_options
 from penstock.cli.bench.load import (
     SERVER_PANEL,
-    ApiKey,
-    Arrivals,
-    BurstSize,
-    Endpoint,
-    IgnoreEos,
     Interruption,
     Model,
     Pid,
-    Rate,
-    Slo,
-    Speed,
-    StallTimeout,
-    Timeout,
-    Trace,
     base_url,
-    check_endpoint,
     check_pid,
     check_something_measured,
-    check_timeouts,
     leave,
     live,
-    make_target,
     run_async,
     say_lag,
 )
@@ -79,17 +58,15 @@ EPILOG = examples(
 )
 
 
+@grouped_options
 def serve(
+    *,
     context: typer.Context,
     url: Annotated[
         str, typer.Option("--url", metavar="URL", help="The server to measure.", rich_help_panel=SERVER_PANEL)
     ] = "http://127.0.0.1:8000",
     model: Model = None,
-    api_key: ApiKey = None,
-    endpoint: Endpoint = "completions",
-    ignore_eos: IgnoreEos = True,
-    timeout: Timeout = "30m",
-    stall_timeout: StallTimeout = "5m",
+    connection: Connection,
     pid: Pid = None,
     server: Annotated[
         str | None,
@@ -109,18 +86,8 @@ def serve(
             rich_help_panel=SERVER_PANEL,
         ),
     ] = "5m",
-    workload: Names = None,
-    requests: Requests = None,
-    input_len: InputLen = None,
-    output_len: OutputLen = None,
-    prefix_len: PrefixLen = None,
-    clients: Clients = None,
-    rate: Rate = None,
-    arrivals: Arrivals = None,
-    burst_size: BurstSize = None,
-    trace: Trace = None,
-    speed: Speed = 1.0,
-    slo: Slo = None,
+    work: Work,
+    replay: Replay,
     repeat: Repeat = 1,
     salt: Salt = None,
     json_path: Json = None,
@@ -129,26 +96,11 @@ def serve(
     ceilings: ShowCeilings = True,
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
-    if trace is None:
-        refuse_given(context, ("speed",), "plays a trace; give one with --trace, or leave it out.")
     if server is None:
         refuse_given(context, ("server_timeout",), "is for a server that --server starts; leave it out.")
-    chosen = chosen_workloads(
-        workload,
-        trace=trace,
-        speed=speed,
-        requests=requests,
-        input_len=input_len,
-        output_len=output_len,
-        prefix_len=prefix_len,
-        clients=clients,
-        rate=rate,
-        arrivals=arrivals,
-        burst_size=burst_size,
-    )
-    limits_of_answers = parse_slo(slo) if slo is not None else None
-    check_endpoint(endpoint)
-    times = check_timeouts(timeout, stall_timeout)
+    chosen = replay.or_work(work, context)
+    limits_of_answers = work.limits()
+    connection.check()
     patience = seconds("server-timeout", server_timeout)
     if pid is not None and server is not None:
         raise ConfigError("--server is measured by itself; give --pid only for a server that runs already.")
@@ -159,7 +111,6 @@ def serve(
     from penstock.bench.online import run_online
     from penstock.bench.server import started
 
-    key = api_key or os.environ.get("OPENAI_API_KEY")
     base = base_url(url)
     salt = salt or secrets.token_hex(4)
     # Another machine's ceilings cannot be measured from here; while a server starts they would slow it.
@@ -170,18 +121,10 @@ def serve(
         startup = None
         if server is not None:
             begun = stack.enter_context(
-                started(server, base, model=model, api_key=key, patience=patience, stop=stop)
+                started(server, base, model=model, api_key=connection.key, patience=patience, stop=stop)
             )
             pid, model, startup = begun.pid, begun.model, begun.startup_seconds
-        target = make_target(
-            base,
-            model=model,
-            api_key=key,
-            endpoint=endpoint,
-            ignore_eos=ignore_eos,
-            timeout=times[0],
-            stall_timeout=times[1],
-        )
+        target = connection.target(base, model)
         if ceilings and here and server is None:
             limits = measure()
         for item, number in ((item, number) for item in chosen for number in range(repeat)):
@@ -189,13 +132,13 @@ def serve(
                 break
             jobs = item.jobs(repeat=number, salt=salt)
             with live(item.name, jobs) as progress, MemorySampler(pid) as memory:
-                work = run_online(
+                sending = run_online(
                     target, item, jobs, repeat=number, slo=limits_of_answers, progress=progress, stop=stop
                 )
-                run = run_async(work)
+                run = run_async(sending)
             runs.append(replace(run, peak_memory_bytes=memory.peak, startup_seconds=startup))
     check_something_measured(runs, stop)
-    subject = {"url": base, "model": target.model, "endpoint": endpoint, "salt": salt}
+    subject = {"url": base, "model": target.model, "endpoint": target.endpoint, "salt": salt}
     if server is not None:
         subject["server"] = server
     show("serve", subject, runs, limits, json_path, html_path, price_per_hour)

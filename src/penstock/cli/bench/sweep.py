@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,23 +31,16 @@ from penstock.cli.bench.common import (
     refuse_given,
     show,
 )
+from penstock.cli.bench.groups import Connection, grouped_options
 from penstock.cli.bench.load import (
-    ApiKey,
-    Endpoint,
-    IgnoreEos,
     Interruption,
     Pid,
     Slo,
-    StallTimeout,
-    Timeout,
     base_url,
-    check_endpoint,
     check_pid,
     check_something_measured,
-    check_timeouts,
     leave,
     live,
-    make_target,
     run_async,
 )
 from penstock.cli.options import ENGINE_OPTIONS, configured, engine_options, examples
@@ -64,24 +57,22 @@ EPILOG = examples(
     ("penstock bench sweep --url http://127.0.0.1:8000 --rate 1,2,4,8", "a server, open loop"),
 )
 LOADS = "Loads"
-OF_SERVERS = ("api_key", "endpoint", "ignore_eos", "timeout", "stall_timeout", "pid")
+OF_SERVERS = {field.name for field in fields(Connection)} | {"pid"}
 ROW = "{:>12} {:>8} {:>10} {:>8} {:>10} {:>10} {:>7}"
 
 
 @configured(*ENGINE_OPTIONS)
+@grouped_options
 def sweep(
     settings: Settings,
+    *,
     context: typer.Context,
     named: str | None,
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="A server to measure, instead of the engine here."),
     ] = None,
-    api_key: ApiKey = None,
-    endpoint: Endpoint = "completions",
-    ignore_eos: IgnoreEos = True,
-    timeout: Timeout = "30m",
-    stall_timeout: StallTimeout = "5m",
+    connection: Connection,
     pid: Pid = None,
     concurrency: Annotated[
         str | None,
@@ -157,8 +148,7 @@ def sweep(
         requests=requests,
     )
     limits_of_answers = parse_slo(slo) if slo is not None else None
-    check_endpoint(endpoint)
-    times = check_timeouts(timeout, stall_timeout)
+    connection.check()
     check_writable(json_path, html_path)
     salt = salt or secrets.token_hex(4)
     runs: list[Run] = []
@@ -168,15 +158,7 @@ def sweep(
         else:
             check_pid(pid)
             near = check_url(url) in ("127.0.0.1", "localhost", "::1")
-            target = make_target(
-                base_url(url),
-                model=named,
-                api_key=api_key or os.environ.get("OPENAI_API_KEY"),
-                endpoint=endpoint,
-                ignore_eos=ignore_eos,
-                timeout=times[0],
-                stall_timeout=times[1],
-            )
+            target = connection.target(base_url(url), named)
             place = _server(target, pid, ceilings and near, limits_of_answers, stop)
         found: list[str] = []
         for series in plan:
