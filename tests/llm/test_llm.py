@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from penstock import LLM, SamplingParams
 from penstock.engine.core import EngineCore
@@ -100,6 +102,20 @@ def test_generating_in_the_middle_of_a_stream_harms_neither(llm: LLM) -> None:
     text += "".join(chunk.text for chunk in stream)
     assert text == text_of(llm, PARIS)
     assert between == text_of(llm, ROME)
+
+
+def test_several_threads_may_ask_at_once(llm: LLM) -> None:
+    prompts = [f"{number}, {number + 1}," for number in range(6)]
+    alone = [text_of(llm, prompt) for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as threads:
+        assert list(threads.map(lambda prompt: text_of(llm, prompt), prompts)) == alone
+
+
+def test_torch_keeps_its_threads_beside_an_engine_in_small_integers() -> None:
+    before = torch.get_num_threads()
+    with LLM(max_model_len=64, threads=1) as llm:
+        assert llm.engine.info.precision == "int8"
+        assert torch.get_num_threads() == before
 
 
 def test_a_stream_that_is_left_stops_generating(llm: LLM) -> None:

@@ -26,6 +26,7 @@ _COUNTS = {
 _DECIDED_LATER = ("max_model_len", "max_running", "max_step_tokens", "kv_cache_memory", "threads")
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
+MAX_THREADS = 1024
 PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16")
 POOLINGS = ("auto", "none", "last", "mean", "cls")
 
@@ -57,6 +58,8 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be an integer, got {value!r}.")
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}.")
+        if self.threads is not None and self.threads > MAX_THREADS:
+            raise ConfigError(f"threads must be at most {MAX_THREADS}, got {self.threads}.")
         if self.block_size not in BLOCK_SIZES:
             raise ConfigError(
                 f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}."

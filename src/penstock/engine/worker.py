@@ -191,6 +191,13 @@ def _say(connection: socket.socket, message: FromEngine) -> None:
         sys.exit(0)
 
 
+def _leave_threads_to_the_model() -> None:
+    """torch's own would only be in their way."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def main() -> None:
     # Signals sent to everybody (a terminal, a service manager) are for the front process to act on: it
     # drains, then closes the socket or kills.
@@ -200,6 +207,8 @@ def main() -> None:
     config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
     try:
         core = open_core(config)
+        if core.info.precision == "int8":
+            _leave_threads_to_the_model()
         warm_up(core)
         peers = Peers(connection, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     except PenstockError as error:

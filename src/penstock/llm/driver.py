@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,18 +14,20 @@ from penstock.llm.running import Gathering, Running, check
 
 
 class Driver:
-    """Several streams may be read at once: whoever asks for a step computes it for all of them."""
+    """Several streams may be read at once, by several threads: whoever asks for a step computes it for all."""
 
     def __init__(self, engine: Core) -> None:
         self._engine: Core | None = engine
         self._open: dict[str, Gathering] = {}
+        self._turn = threading.RLock()  # the engine serves one caller at a time
 
     def close(self) -> None:
         """Let go of the engine; what is still open ends with an error."""
-        for gathering in self._open.values():
-            gathering.error = PenstockError("The LLM was closed before this was complete.")
-        self._open.clear()
-        self._engine = None
+        with self._turn:
+            for gathering in self._open.values():
+                gathering.error = PenstockError("The LLM was closed before this was complete.")
+            self._open.clear()
+            self._engine = None
 
     def run(self, started: Sequence[Gathering], advance: Callable[[int], None] = lambda tokens: None) -> None:
         """Run all of them to their ends, as many at once as the engine takes."""
@@ -63,8 +66,9 @@ class Driver:
         return self._engine
 
     def _submit(self, gathering: Gathering) -> None:
-        self._core.submit(gathering.request, gathering.processors)
-        self._open[gathering.request.id] = gathering
+        with self._turn:
+            self._core.submit(gathering.request, gathering.processors)
+            self._open[gathering.request.id] = gathering
 
     def _submit_what_fits(self, waiting: deque[Gathering], running: list[Gathering]) -> None:
         while waiting:
@@ -78,8 +82,9 @@ class Driver:
 
     def _step(self) -> None:
         """One step for everybody; each request gets its own events, whoever asked for the step."""
-        for event in self._core.step():
-            self._deliver(event)
+        with self._turn:
+            for event in self._core.step():
+                self._deliver(event)
 
     def _deliver(self, event: TokenEvent) -> None:
         gathering = self._open.get(event.request_id)
@@ -91,5 +96,6 @@ class Driver:
             del self._open[event.request_id]
 
     def _abandon(self, gathering: Gathering) -> None:
-        if self._open.pop(gathering.request.id, None) is not None:
-            self._core.cancel(gathering.request.id)
+        with self._turn:
+            if self._open.pop(gathering.request.id, None) is not None:
+                self._core.cancel(gathering.request.id)

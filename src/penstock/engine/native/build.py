@@ -38,7 +38,7 @@ def library_path(variant: str, folder: Path | None = None) -> Path:
 def fingerprint() -> str:
     """Of what libraries are built from: one that was built from something else is built again."""
     digest = hashlib.sha256(repr((VARIANTS, _FLAGS, _EXACT)).encode())
-    for file in sorted(SOURCE.iterdir()):
+    for file in sorted((*SOURCE.glob("*.c"), *SOURCE.glob("*.h"))):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -53,7 +53,7 @@ def is_current(variant: str, folder: Path | None = None) -> bool:
     """Whether the library is there, undamaged, and built from the sources that are there."""
     path = library_path(variant, folder)
     try:
-        return path.with_suffix(".sources").read_text() == mark(path)
+        return path.with_suffix(".sources").read_bytes() == mark(path).encode()
     except OSError:
         return False
 

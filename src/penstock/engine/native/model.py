@@ -156,7 +156,13 @@ class NativeModel:
     def open(self, room: Room) -> None:
         config, model = self.config, self._model
         cell = config.num_kv_heads * config.head_dim * room.block_size
-        self._cache = torch.empty((config.num_layers, 2, room.num_blocks, cell), dtype=torch.float16)
+        try:
+            self._cache = torch.empty((config.num_layers, 2, room.num_blocks, cell), dtype=torch.float16)
+        except RuntimeError:
+            size = config.num_layers * 2 * room.num_blocks * cell * self.kv_itemsize
+            raise EngineUnavailableError(
+                f"There is no memory for a KV cache of {size >> 20} MiB; lower kv_cache_memory."
+            ) from None
         for rotary in {layer.rotary for layer in self._layers} - {None}:
             assert rotary is not None
             rotary.prepare(room.max_model_len)

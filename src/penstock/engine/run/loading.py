@@ -32,8 +32,6 @@ def load_model(
     if precision == "int8" and reason is not None:
         raise ConfigError(f"precision is int8, but {reason}. Ask for auto or float32.")
     if precision in ("auto", "int8") and reason is None:
-        # torch's threads would only be in the way of the model's own.
-        set_threads(1)
         return load_native(weights, threads or usable_cpus()), weights.quantization
     if precision == "auto" and device.type == "cpu":
         logger.warning("The model is computed in float32, which is slower than int8: %s.", reason)

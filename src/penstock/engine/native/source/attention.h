@@ -37,18 +37,20 @@ INLINE const uint16_t *block_of(const Heads *heads, const Piece *piece, const ui
     return cache + (block * (size_t)heads->kv_heads + (size_t)piece->kv_head) * size;
 }
 
-/* Scores of `count` queries from `first` on, for `tiles` tiles of sixteen positions from `position` on. */
+/* Scores of `count` queries from `first` on, for `tiles` tiles of `width` positions from `position` on. Blocks
+ * lie anywhere in memory: those of the next tiles, up to `until`, are fetched meanwhile. */
 INLINE void score_tiles(
-    const Heads *heads, const Piece *piece, int first, const int count, int position, const int tiles,
-    float *scores, size_t stride
+    const Heads *heads, const Piece *piece, int first, const int count, int position, int until, const int width,
+    const int tiles, float *scores, size_t stride
 ) {
-    const int size = heads->block_size, width = size < LANES ? size : LANES;
-    const uint16_t *keys[2];
+    const size_t size = (size_t)heads->block_size;
+    const uint16_t *keys[2], *ahead[2];
     const float *queries[6];
     vf sums[6][2];
     for (int t = 0; t < tiles; t++) {
-        int at = position + t * width;
-        keys[t] = block_of(heads, piece, piece->keys, at) + at % size;
+        int at = position + t * width, next = at + tiles * width;
+        keys[t] = block_of(heads, piece, piece->keys, at) + (size_t)at % size;
+        ahead[t] = next < until ? block_of(heads, piece, piece->keys, next) + (size_t)next % size : keys[t];
     }
     for (int q = 0; q < count; q++) {
         queries[q] = query_of(piece, heads->dim, first + q);
@@ -56,7 +58,9 @@ INLINE void score_tiles(
     }
     for (int d = 0; d < heads->dim; d++) {
         for (int t = 0; t < tiles; t++) {
-            vf key = vf_load_half_n(keys[t] + (size_t)d * (size_t)size, width);
+            prefetch(ahead[t] + (size_t)d * size);
+            const uint16_t *at = keys[t] + (size_t)d * size;
+            vf key = width == LANES ? vf_load_half(at) : vf_load_half_n(at, width);
             for (int q = 0; q < count; q++) sums[q][t] = vf_fma(key, vf_all(queries[q][d]), sums[q][t]);
         }
     }
@@ -75,13 +79,19 @@ INLINE void sum_values(
         for (int v = 0; v < vectors; v++)
             totals[q][v] = vf_load_n(sums + (first + q) * heads->dim + dimension + v * LANES, heads->dim - dimension - v * LANES);
     for (int position = from; position < until;) {
-        int offset = position % heads->block_size;
-        int end = position + heads->block_size - offset;
+        int offset = position % heads->block_size, end = position + heads->block_size - offset;
+        const size_t within = (size_t)offset * (size_t)heads->dim + (size_t)dimension;
+        const uint16_t *value = block_of(heads, piece, piece->values, position) + within, *ahead = value;
+        if (end < until) ahead = block_of(heads, piece, piece->values, end) + within;
         if (end > until) end = until;
-        const uint16_t *value = block_of(heads, piece, piece->values, position) + (size_t)offset * (size_t)heads->dim + dimension;
-        for (; position < end; position++, value += heads->dim) {
+        for (; position < end; position++, value += heads->dim, ahead += heads->dim) {
             vf parts[4];
-            for (int v = 0; v < vectors; v++) parts[v] = vf_load_half_n(value + v * LANES, heads->dim - dimension - v * LANES);
+            prefetch(ahead);
+            if (vectors > 2) prefetch(ahead + 2 * LANES);
+            for (int v = 0; v < vectors; v++) {
+                const uint16_t *at = value + v * LANES;
+                parts[v] = vectors == 4 ? vf_load_half(at) : vf_load_half_n(at, heads->dim - dimension - v * LANES);
+            }
             for (int q = 0; q < count; q++) {
                 vf weight = vf_all(weights[(size_t)(first + q) * stride + (size_t)position]);
                 for (int v = 0; v < vectors; v++) totals[q][v] = vf_fma(weight, parts[v], totals[q][v]);
@@ -134,10 +144,11 @@ static void attend(const Heads *heads, const Piece *piece, float *scratch, size_
 
     for (int query = 0; query < queries;) {
         int count = queries - query < 6 ? queries - query : 6, position = begin;
-        for (; position + width < until; position += 2 * width)
-            FOR_COUNT(count, score_tiles(heads, piece, query, N, position, 2, scratch + position, stride))
-        if (position < until)
-            FOR_COUNT(count, score_tiles(heads, piece, query, N, position, 1, scratch + position, stride))
+        if (width == LANES)
+            for (; position + LANES < until; position += 2 * LANES)
+                FOR_COUNT(count, score_tiles(heads, piece, query, N, position, until, LANES, 2, scratch + position, stride))
+        for (; position < until; position += width)
+            FOR_COUNT(count, score_tiles(heads, piece, query, N, position, until, width, 1, scratch + position, stride))
         query += count;
     }
     for (int query = 0; query < queries; query++) {

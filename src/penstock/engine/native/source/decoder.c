@@ -1,7 +1,6 @@
 /* One decoder: a step over the granted tokens of all sequences, from token ids to hidden states, and from
  * those to logits. The counterpart of `models/decoder.py` for small integers. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "attention.h"
 
@@ -54,7 +53,7 @@ EXPORT int penstock_step_size(void) { return (int)sizeof(Step); }
 
 static void *room(size_t bytes) {
     void *found = NULL;
-    return posix_memalign(&found, 64, bytes + 64) ? NULL : memset(found, 0, bytes + 64);
+    return posix_memalign(&found, 64, bytes + 64) ? NULL : found;
 }
 
 /* 0 if there is no memory for it. */
