@@ -14,7 +14,7 @@ from penstock.llm.running import Gathering, Running, check
 
 
 class Driver:
-    """Several streams may be read at once, by several threads: whoever asks for a step computes it for all."""
+    """Several streams may be read at once, by several threads: whoever asks for a step does it for all."""
 
     def __init__(self, engine: Core) -> None:
         self._engine: Core | None = engine

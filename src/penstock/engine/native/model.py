@@ -159,9 +159,9 @@ class NativeModel:
         try:
             self._cache = torch.empty((config.num_layers, 2, room.num_blocks, cell), dtype=torch.float16)
         except RuntimeError:
-            size = config.num_layers * 2 * room.num_blocks * cell * self.kv_itemsize
+            wanted = config.num_layers * 2 * room.num_blocks * cell * self.kv_itemsize
             raise EngineUnavailableError(
-                f"There is no memory for a KV cache of {size >> 20} MiB; lower kv_cache_memory."
+                f"There is no memory for a KV cache of {wanted >> 20} MiB; lower kv_cache_memory."
             ) from None
         for rotary in {layer.rotary for layer in self._layers} - {None}:
             assert rotary is not None
