@@ -37,11 +37,11 @@ INLINE const uint16_t *block_of(const Heads *heads, const Piece *piece, const ui
     return cache + (block * (size_t)heads->kv_heads + (size_t)piece->kv_head) * size;
 }
 
-/* Scores of `count` queries from `first` on, for `tiles` tiles of `width` positions from `position` on. Blocks
- * lie anywhere in memory: those of the next tiles, up to `until`, are fetched meanwhile. */
+/* Scores of `count` queries from `first` on, for `tiles` tiles of `width` positions from `position` on.
+ * Blocks lie anywhere in memory: those of the next tiles, up to `until`, are fetched meanwhile. */
 INLINE void score_tiles(
-    const Heads *heads, const Piece *piece, int first, const int count, int position, int until, const int width,
-    const int tiles, float *scores, size_t stride
+    const Heads *heads, const Piece *piece, int first, const int count, int position, int until,
+    const int width, const int tiles, float *scores, size_t stride
 ) {
     const size_t size = (size_t)heads->block_size;
     const uint16_t *keys[2], *ahead[2];
@@ -69,7 +69,8 @@ INLINE void score_tiles(
             vf_store_n(scores + (size_t)(first + q) * stride + t * width, sums[q][t], width);
 }
 
-/* Adds weight times value over positions [from, until) for `count` queries, `vectors` sixteens of dimensions. */
+/* Adds weight times value over positions [from, until) for `count` queries, `vectors` sixteens of dimensions.
+ */
 INLINE void sum_values(
     const Heads *heads, const Piece *piece, const float *weights, size_t stride, int first, const int count,
     int from, int until, int dimension, const int vectors, float *sums
@@ -77,7 +78,9 @@ INLINE void sum_values(
     vf totals[6][4];
     for (int q = 0; q < count; q++)
         for (int v = 0; v < vectors; v++)
-            totals[q][v] = vf_load_n(sums + (first + q) * heads->dim + dimension + v * LANES, heads->dim - dimension - v * LANES);
+            totals[q][v] = vf_load_n(
+                sums + (first + q) * heads->dim + dimension + v * LANES, heads->dim - dimension - v * LANES
+            );
     for (int position = from; position < until;) {
         int offset = position % heads->block_size, end = position + heads->block_size - offset;
         const size_t within = (size_t)offset * (size_t)heads->dim + (size_t)dimension;
@@ -90,7 +93,8 @@ INLINE void sum_values(
             if (vectors > 2) prefetch(ahead + 2 * LANES);
             for (int v = 0; v < vectors; v++) {
                 const uint16_t *at = value + v * LANES;
-                parts[v] = vectors == 4 ? vf_load_half(at) : vf_load_half_n(at, heads->dim - dimension - v * LANES);
+                parts[v] =
+                    vectors == 4 ? vf_load_half(at) : vf_load_half_n(at, heads->dim - dimension - v * LANES);
             }
             for (int q = 0; q < count; q++) {
                 vf weight = vf_all(weights[(size_t)(first + q) * stride + (size_t)position]);
@@ -100,22 +104,43 @@ INLINE void sum_values(
     }
     for (int q = 0; q < count; q++)
         for (int v = 0; v < vectors; v++)
-            vf_store_n(sums + (first + q) * heads->dim + dimension + v * LANES, totals[q][v], heads->dim - dimension - v * LANES);
+            vf_store_n(
+                sums + (first + q) * heads->dim + dimension + v * LANES, totals[q][v],
+                heads->dim - dimension - v * LANES
+            );
 }
 
 #define FOR_COUNT(count, call) \
     switch (count) {           \
-        case 1: { enum { N = 1 }; call; } break; \
-        case 2: { enum { N = 2 }; call; } break; \
-        case 3: { enum { N = 3 }; call; } break; \
-        case 4: { enum { N = 4 }; call; } break; \
-        case 5: { enum { N = 5 }; call; } break; \
-        default: { enum { N = 6 }; call; } break; \
+        case 1: {              \
+            enum { N = 1 };    \
+            call;              \
+        } break;               \
+        case 2: {              \
+            enum { N = 2 };    \
+            call;              \
+        } break;               \
+        case 3: {              \
+            enum { N = 3 };    \
+            call;              \
+        } break;               \
+        case 4: {              \
+            enum { N = 4 };    \
+            call;              \
+        } break;               \
+        case 5: {              \
+            enum { N = 5 };    \
+            call;              \
+        } break;               \
+        default: {             \
+            enum { N = 6 };    \
+            call;              \
+        } break;               \
     }
 
 static void attend_values(
-    const Heads *heads, const Piece *piece, const float *weights, size_t stride, int first, int last, int from,
-    int until, float *sums
+    const Heads *heads, const Piece *piece, const float *weights, size_t stride, int first, int last,
+    int from, int until, float *sums
 ) {
     for (int dimension = 0; dimension < heads->dim; dimension += 4 * LANES) {
         int whole = heads->dim - dimension >= 4 * LANES;
@@ -123,10 +148,18 @@ static void attend_values(
             int count = last - query < 6 ? last - query : 6;
             for (int v = 0; v < 4 && dimension + v * LANES < heads->dim; v++) {
                 if (whole) {
-                    FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N, from, until, dimension, 4, sums))
+                    FOR_COUNT(
+                        count,
+                        sum_values(heads, piece, weights, stride, query, N, from, until, dimension, 4, sums)
+                    )
                     break;
                 }
-                FOR_COUNT(count, sum_values(heads, piece, weights, stride, query, N, from, until, dimension + v * LANES, 1, sums))
+                FOR_COUNT(
+                    count,
+                    sum_values(
+                        heads, piece, weights, stride, query, N, from, until, dimension + v * LANES, 1, sums
+                    )
+                )
             }
             query += count;
         }
@@ -135,9 +168,11 @@ static void attend_values(
 
 /* `scratch` has room for MOST_QUERIES rows of `stride` scores, and MOST_QUERIES heads. */
 static void attend(const Heads *heads, const Piece *piece, float *scratch, size_t stride) {
-    const int queries = piece->rows * piece->heads, width = heads->block_size < LANES ? heads->block_size : LANES;
+    const int queries = piece->rows * piece->heads,
+              width = heads->block_size < LANES ? heads->block_size : LANES;
     const int until = piece->position + piece->rows;
-    int begin = piece->window && piece->position + 1 > piece->window ? piece->position + 1 - piece->window : 0;
+    int begin =
+        piece->window && piece->position + 1 > piece->window ? piece->position + 1 - piece->window : 0;
     begin -= begin % LANES; /* so that a position is always in the same lane */
     float *sums = scratch + MOST_QUERIES * stride;
     float largest[MOST_QUERIES], totals[MOST_QUERIES];
@@ -146,9 +181,15 @@ static void attend(const Heads *heads, const Piece *piece, float *scratch, size_
         int count = queries - query < 6 ? queries - query : 6, position = begin;
         if (width == LANES)
             for (; position + LANES < until; position += 2 * LANES)
-                FOR_COUNT(count, score_tiles(heads, piece, query, N, position, until, LANES, 2, scratch + position, stride))
+                FOR_COUNT(
+                    count,
+                    score_tiles(heads, piece, query, N, position, until, LANES, 2, scratch + position, stride)
+                )
         for (; position < until; position += width)
-            FOR_COUNT(count, score_tiles(heads, piece, query, N, position, until, width, 1, scratch + position, stride))
+            FOR_COUNT(
+                count,
+                score_tiles(heads, piece, query, N, position, until, width, 1, scratch + position, stride)
+            )
         query += count;
     }
     for (int query = 0; query < queries; query++) {
@@ -181,7 +222,8 @@ static void attend(const Heads *heads, const Piece *piece, float *scratch, size_
         attend_values(heads, piece, scratch, stride, row * piece->heads, queries, at, at + 1, sums);
     }
     for (int query = 0; query < queries; query++) {
-        float *to = piece->to + (query / piece->heads) * piece->to_stride + (query % piece->heads) * heads->dim;
+        float *to =
+            piece->to + (query / piece->heads) * piece->to_stride + (query % piece->heads) * heads->dim;
         vf inverse = vf_all(1.0f / totals[query]);
         for (int d = 0; d < heads->dim; d += LANES) {
             int left = heads->dim - d;

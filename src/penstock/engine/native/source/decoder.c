@@ -41,7 +41,9 @@ typedef struct {
     int32_t tiles;
 } Step;
 
-INLINE size_t score_stride(const Model *model) { return ((size_t)model->max_positions + 2 * LANES + 31) / 32 * 32; }
+INLINE size_t score_stride(const Model *model) {
+    return ((size_t)model->max_positions + 2 * LANES + 31) / 32 * 32;
+}
 INLINE size_t scratch_floats(const Model *model) {
     return MOST_QUERIES * (score_stride(model) + (size_t)model->heads.dim + LANES);
 }
@@ -72,13 +74,13 @@ EXPORT int penstock_model_prepare(Model *model) {
     model->small.scales = room(rows * groups * 4);
     model->small.sums = room(rows * groups * 4);
     model->scratch = room((size_t)model->pool->threads * scratch_floats(model) * 4);
-    return model->states && model->normed && model->projected && model->attended && model->inner && model->small.values &&
-           model->small.scales && model->small.sums && model->scratch;
+    return model->states && model->normed && model->projected && model->attended && model->inner &&
+           model->small.values && model->small.scales && model->small.sums && model->scratch;
 }
 
 EXPORT void penstock_model_release(Model *model) {
-    void *all[] = {model->states, model->normed, model->projected, model->attended, model->inner, model->small.values,
-                   model->small.scales, model->small.sums, model->scratch};
+    void *all[] = {model->states,       model->normed,       model->projected,  model->attended, model->inner,
+                   model->small.values, model->small.scales, model->small.sums, model->scratch};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) free(all[i]);
 }
 
@@ -179,11 +181,14 @@ static void place_row(const Model *model, const Layer *layer, const Step *step, 
             for (int d = 0; d < dim; d++) x[d] *= model->attention_scale;
     }
     const int sequence = step->row_sequence[row], size = heads->block_size, offset = position % size;
-    const size_t block = (size_t)step->blocks[(size_t)step->slots[sequence] * (size_t)step->blocks_stride + (size_t)(position / size)];
+    const size_t block =
+        (size_t)step
+            ->blocks[(size_t)step->slots[sequence] * (size_t)step->blocks_stride + (size_t)(position / size)];
     for (int head = 0; head < heads->kv_heads; head++) {
         size_t cell = (block * (size_t)heads->kv_heads + (size_t)head) * (size_t)dim * (size_t)size;
         const float *key = at + (heads->heads + head) * dim, *value = at + (turning + head) * dim;
-        uint16_t *keys = layer->keys + cell + offset, *values = layer->values + cell + (size_t)offset * (size_t)dim;
+        uint16_t *keys = layer->keys + cell + offset,
+                 *values = layer->values + cell + (size_t)offset * (size_t)dim;
         for (int d = 0; d < dim; d += LANES) {
             uint16_t halves[LANES];
             int left = dim - d < LANES ? dim - d : LANES;
@@ -214,7 +219,8 @@ static void attend_piece(void *argument, int piece, int thread) {
     const Model *model = rows->model;
     const Step *step = rows->step;
     const Heads *heads = &model->heads;
-    const int shared = heads->heads / heads->kv_heads, chunk = heads_together(heads), chunks = (shared + chunk - 1) / chunk;
+    const int shared = heads->heads / heads->kv_heads, chunk = heads_together(heads),
+              chunks = (shared + chunk - 1) / chunk;
     const int tile = piece / (heads->kv_heads * chunks), kv_head = piece / chunks % heads->kv_heads;
     const int head = kv_head * shared + piece % chunks * chunk, left = (kv_head + 1) * shared - head;
     const int first = step->tile_first[tile], sequence = step->row_sequence[first];
@@ -246,7 +252,10 @@ static void look_up_rows(void *argument, int piece, int thread) {
     for (int row = from; row < until; row++) {
         size_t slot = (size_t)step->slots[step->row_sequence[row]];
         int token = step->tokens[slot * (size_t)step->tokens_stride + (size_t)step->row_position[row]];
-        look_up(&model->embedding, token, model->embedding_multiplier, model->states + (size_t)row * (size_t)model->hidden);
+        look_up(
+            &model->embedding, token, model->embedding_multiplier,
+            model->states + (size_t)row * (size_t)model->hidden
+        );
     }
 }
 

@@ -33,7 +33,8 @@ INLINE vf vf_tanh(vf x) {
 INLINE vf vf_silu(vf x) { return vf_div(x, vf_add(vf_all(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
 
 INLINE vf vf_gelu_tanh(vf x) {
-    vf inner = vf_mul(vf_fma(vf_mul(x, x), vf_all(0.044715f), vf_all(1.0f)), vf_mul(x, vf_all(0.7978845608f)));
+    vf inner =
+        vf_mul(vf_fma(vf_mul(x, x), vf_all(0.044715f), vf_all(1.0f)), vf_mul(x, vf_all(0.7978845608f)));
     return vf_mul(vf_mul(x, vf_all(0.5f)), vf_add(vf_all(1.0f), vf_tanh(inner)));
 }
 

@@ -26,9 +26,9 @@ typedef struct {
 
 /* Rows of activations in small integers. */
 typedef struct {
-    int8_t *values;  /* [rows, groups * 32] */
-    float *scales;   /* [rows, groups] */
-    float *sums;     /* [rows, groups]: of scaled values */
+    int8_t *values; /* [rows, groups * 32] */
+    float *scales;  /* [rows, groups] */
+    float *sums;    /* [rows, groups]: of scaled values */
     int groups;
 } Small;
 
@@ -63,7 +63,8 @@ INLINE void put(const Matrix *matrix, const Output *out, int row, int panel, vf 
     int left = matrix->outputs - panel * PANEL;
     if (out->adds) {
         first = vf_fma(first, vf_all(out->multiplier), vf_load_n(to, left));
-        second = left > LANES ? vf_fma(second, vf_all(out->multiplier), vf_load_n(to + LANES, left - LANES)) : second;
+        second = left > LANES ? vf_fma(second, vf_all(out->multiplier), vf_load_n(to + LANES, left - LANES))
+                              : second;
     }
     vf_store_n(to, first, left);
     if (left > LANES) vf_store_n(to + LANES, second, left - LANES);
@@ -71,7 +72,8 @@ INLINE void put(const Matrix *matrix, const Output *out, int row, int panel, vf 
 
 /* `rows` and `bits` are constants wherever this is used: the arrays live in registers. */
 INLINE void panel_rows(
-    const Matrix *matrix, const Small *x, const Output *out, int panel, int row, const int rows, const int bits
+    const Matrix *matrix, const Small *x, const Output *out, int panel, int row, const int rows,
+    const int bits
 ) {
     const int groups = x->groups;
     const uint8_t *at = matrix->panels + (size_t)panel * (size_t)groups * group_bytes(bits);
@@ -134,18 +136,20 @@ INLINE void panel_rows(
     for (int r = 0; r < rows; r++) put(matrix, out, row + r, panel, result[r][0], result[r][1]);
 }
 
-#define PANEL_BY_BITS(name, bits)                                                                             \
-    static inline void name(const Matrix *matrix, const Small *x, int rows, const Output *out, int from, int until) { \
-        for (int panel = from; panel < until; panel++) {                                                      \
-            int row = 0;                                                                                      \
-            for (; row + MOST_ROWS <= rows; row += MOST_ROWS)                                                 \
-                panel_rows(matrix, x, out, panel, row, MOST_ROWS, bits);                                      \
-            switch (rows - row) {                                                                             \
-                case 3: panel_rows(matrix, x, out, panel, row, 3, bits); break;                               \
-                case 2: panel_rows(matrix, x, out, panel, row, 2, bits); break;                               \
-                case 1: panel_rows(matrix, x, out, panel, row, 1, bits); break;                               \
-            }                                                                                                 \
-        }                                                                                                     \
+#define PANEL_BY_BITS(name, bits)                                                              \
+    static inline void name(                                                                   \
+        const Matrix *matrix, const Small *x, int rows, const Output *out, int from, int until \
+    ) {                                                                                        \
+        for (int panel = from; panel < until; panel++) {                                       \
+            int row = 0;                                                                       \
+            for (; row + MOST_ROWS <= rows; row += MOST_ROWS)                                  \
+                panel_rows(matrix, x, out, panel, row, MOST_ROWS, bits);                       \
+            switch (rows - row) {                                                              \
+                case 3: panel_rows(matrix, x, out, panel, row, 3, bits); break;                \
+                case 2: panel_rows(matrix, x, out, panel, row, 2, bits); break;                \
+                case 1: panel_rows(matrix, x, out, panel, row, 1, bits); break;                \
+            }                                                                                  \
+        }                                                                                      \
     }
 PANEL_BY_BITS(panels_of_4_bits, 4)
 PANEL_BY_BITS(panels_of_8_bits, 8)

@@ -7,8 +7,8 @@
 
 /* `map` says which source row each row of the panels is; -1: none. Columns come in whole groups. */
 EXPORT void penstock_pack(
-    uint8_t *panels, const uint8_t *values, const uint16_t *scales, const uint16_t *offsets, const int32_t *map,
-    int32_t num_panels, int32_t groups, int32_t bits
+    uint8_t *panels, const uint8_t *values, const uint16_t *scales, const uint16_t *offsets,
+    const int32_t *map, int32_t num_panels, int32_t groups, int32_t bits
 ) {
     for (int panel = 0; panel < num_panels; panel++) {
         for (int group = 0; group < groups; group++) {
@@ -38,7 +38,8 @@ EXPORT void penstock_pack(
 /* Rows of floats as d q + m with 8 bits, all divided by `scale`. Columns beyond `columns` are zero. A group
  * with a weight that is not finite is not a number as a whole. */
 EXPORT void penstock_quantize(
-    const float *weights, int64_t rows, int32_t columns, float scale, uint8_t *values, uint16_t *scales, uint16_t *offsets
+    const float *weights, int64_t rows, int32_t columns, float scale, uint8_t *values, uint16_t *scales,
+    uint16_t *offsets
 ) {
     int groups = groups_of(columns);
     float inverse = 1.0f / scale;

@@ -257,9 +257,9 @@ static int each_row(Pool *pool, Rows *rows, int count, Work work, void *argument
 
 typedef struct {
     Rows rows;
-    const float *temperature, *top_p, *min_p;   /* by slot */
-    const int64_t *top_k, *seeds;               /* by slot */
-    const int64_t *slots, *positions;           /* by row */
+    const float *temperature, *top_p, *min_p; /* by slot */
+    const int64_t *top_k, *seeds;             /* by slot */
+    const int64_t *slots, *positions;         /* by row */
     int64_t *tokens;
 } DrawWork;
 
@@ -281,10 +281,12 @@ static void draw_row(void *argument, int number, int thread) {
 /* A token for each row of logits [rows, vocabulary]; 0 if there is no memory. */
 EXPORT int penstock_draw(
     Pool *pool, const float *logits, int rows, int vocab, const float *temperature, const int64_t *top_k,
-    const float *top_p, const float *min_p, const int64_t *seeds, const int64_t *slots, const int64_t *positions,
-    int64_t *tokens
+    const float *top_p, const float *min_p, const int64_t *seeds, const int64_t *slots,
+    const int64_t *positions, int64_t *tokens
 ) {
-    DrawWork work = {{logits, vocab, NULL}, temperature, top_p, min_p, top_k, seeds, slots, positions, tokens};
+    DrawWork work = {
+        {logits, vocab, NULL}, temperature, top_p, min_p, top_k, seeds, slots, positions, tokens
+    };
     return each_row(pool, &work.rows, rows, draw_row, &work);
 }
 

@@ -18,7 +18,9 @@ typedef uint16_t vm; /* a bit for each lane */
 #define EACH3(type, operation, a, b, c) \
     BOTH(type, operation((a).low, (b).low, (c).low), operation((a).high, (b).high, (c).high))
 
-INLINE vi vi_lanes(void) { return (vi){_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)}; }
+INLINE vi vi_lanes(void) {
+    return (vi){_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
+}
 /* All bits of the first n lanes. */
 INLINE vi first_lanes_mask(int n) {
     vi lanes = vi_lanes();
@@ -57,7 +59,9 @@ INLINE vf vf_max(vf a, vf b) { return EACH2(vf, _mm256_max_ps, a, b); }
 INLINE vf vf_min(vf a, vf b) { return EACH2(vf, _mm256_min_ps, a, b); }
 INLINE vf vf_abs(vf a) { return EACH2(vf, _mm256_andnot_ps, vf_all(-0.0f), a); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return EACH3(vf, _mm256_fmadd_ps, a, b, c); } /* a b + c */
-INLINE __m256 round_half(__m256 a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE __m256 round_half(__m256 a) {
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 INLINE vf vf_round(vf a) { return EACH(vf, round_half, a); }
 /* 2^n for whole n from -126 to 127. */
 INLINE __m256 power_of_2(__m256i n) {
@@ -120,7 +124,9 @@ INLINE vf vf_load_half_n(const uint16_t *p, int n) {
     return vf_load_half(halves);
 }
 INLINE void vf_store_half_n(uint16_t *p, vf x, int n) {
-    __m128i halves[2] = {_mm256_cvtps_ph(x.low, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(x.high, _MM_FROUND_TO_NEAREST_INT)};
+    __m128i halves[2] = {
+        _mm256_cvtps_ph(x.low, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(x.high, _MM_FROUND_TO_NEAREST_INT)
+    };
     if (n > 0) memcpy(p, halves, n < LANES ? 2 * (size_t)n : sizeof(halves));
 }
 
@@ -131,7 +137,9 @@ INLINE vi vi_load(const void *p) {
 }
 INLINE vi vi_and(vi a, vi b) { return EACH2(vi, _mm256_and_si256, a, b); }
 INLINE vi vi_all_bytes(int x) { return BOTH(vi, _mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)); }
-INLINE __m256i high_nibbles(__m256i a) { return _mm256_and_si256(_mm256_srli_epi16(a, 4), _mm256_set1_epi8(15)); }
+INLINE __m256i high_nibbles(__m256i a) {
+    return _mm256_and_si256(_mm256_srli_epi16(a, 4), _mm256_set1_epi8(15));
+}
 INLINE vi vi_high_nibbles(vi a) { return EACH(vi, high_nibbles, a); }
 /* Four bytes in every lane. */
 INLINE vi vi_all_quads(const int8_t *p) {
@@ -166,7 +174,9 @@ INLINE int32_t vi_sum(vi a) {
     __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
-INLINE __m128i words_of(__m256i a) { return _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)); }
+INLINE __m128i words_of(__m256i a) {
+    return _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+}
 INLINE void vi_store_bytes(int8_t *p, vi a) {
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(words_of(a.low), words_of(a.high)));
 }
@@ -203,11 +213,15 @@ INLINE __m256 exponent_half(__m256 a) {
 }
 INLINE vf vf_exponent(vf a) { return EACH(vf, exponent_half, a); }
 
-INLINE vi vi_all(uint32_t x) { return BOTH(vi, _mm256_set1_epi32((int32_t)x), _mm256_set1_epi32((int32_t)x)); }
+INLINE vi vi_all(uint32_t x) {
+    return BOTH(vi, _mm256_set1_epi32((int32_t)x), _mm256_set1_epi32((int32_t)x));
+}
 INLINE vi vi_from(int first) { return EACH2(vi, _mm256_add_epi32, vi_lanes(), vi_all((uint32_t)first)); }
 INLINE vi vi_xor(vi a, vi b) { return EACH2(vi, _mm256_xor_si256, a, b); }
 INLINE vi vi_mul(vi a, vi b) { return EACH2(vi, _mm256_mullo_epi32, a, b); }
-INLINE vi vi_shift_right(vi a, int by) { return BOTH(vi, _mm256_srli_epi32(a.low, by), _mm256_srli_epi32(a.high, by)); }
+INLINE vi vi_shift_right(vi a, int by) {
+    return BOTH(vi, _mm256_srli_epi32(a.low, by), _mm256_srli_epi32(a.high, by));
+}
 
 /* A sum in double precision. */
 typedef struct {
@@ -226,7 +240,8 @@ INLINE Wide wide_add(Wide sum, vf a) {
     return sum;
 }
 INLINE double wide_total(Wide sum) {
-    __m256d four = _mm256_add_pd(_mm256_add_pd(sum.parts[0], sum.parts[1]), _mm256_add_pd(sum.parts[2], sum.parts[3]));
+    __m256d four =
+        _mm256_add_pd(_mm256_add_pd(sum.parts[0], sum.parts[1]), _mm256_add_pd(sum.parts[2], sum.parts[3]));
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }

@@ -21,9 +21,9 @@ INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
-INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }  /* a b + c */
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); } /* a b + c */
 INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }  /* a 2^n */
+INLINE vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^n */
 INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 INLINE float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }
 /* Lanes from `from` up to `until` of a; `other` elsewhere. */
@@ -79,10 +79,14 @@ INLINE vm vm_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 INLINE int vm_count(vm mask) { return __builtin_popcount(mask); }
 
 /* The first n lanes; `other` in the rest. */
-INLINE vf vf_load_or(const float *p, int n, vf other) { return _mm512_mask_loadu_ps(other, first_lanes(n), p); }
+INLINE vf vf_load_or(const float *p, int n, vf other) {
+    return _mm512_mask_loadu_ps(other, first_lanes(n), p);
+}
 INLINE vf vf_masked(vm mask, vf a) { return _mm512_maskz_mov_ps(mask, a); }
 /* The lanes of the mask one after another; rubbish behind them, up to sixteen lanes in all. */
-INLINE void vf_store_packed(float *p, vm mask, vf a) { _mm512_storeu_ps(p, _mm512_maskz_compress_ps(mask, a)); }
+INLINE void vf_store_packed(float *p, vm mask, vf a) {
+    _mm512_storeu_ps(p, _mm512_maskz_compress_ps(mask, a));
+}
 /* The largest whole number not above log2 of a positive number. */
 INLINE vf vf_exponent(vf a) { return _mm512_getexp_ps(a); }
 

@@ -19,7 +19,9 @@ static void futex_wait(_Atomic int32_t *word, int32_t value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void futex_wake(_Atomic int32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+static void futex_wake(_Atomic int32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
 
 /* Do pieces of this round as long as there are any. */
 static void take(Pool *pool, int thread) {
@@ -41,7 +43,8 @@ typedef struct {
 
 static int has_work(Pool *pool) {
     uint64_t ticket = atomic_load(&pool->ticket);
-    return ((unsigned)(ticket >> PIECE_BITS) & PIECES) < ((unsigned)ticket & PIECES) || atomic_load(&pool->ended);
+    return ((unsigned)(ticket >> PIECE_BITS) & PIECES) < ((unsigned)ticket & PIECES) ||
+           atomic_load(&pool->ended);
 }
 
 static void *live(void *argument) {

@@ -23,7 +23,7 @@ typedef struct {
     _Atomic int32_t sleepers, waits, ended;
     _Atomic int32_t round; /* changes when there is something new to do: what idle threads sleep on */
     _Alignas(64) _Atomic uint64_t ticket; /* round, next piece, number of pieces */
-    _Alignas(64) _Atomic int32_t left; /* pieces of this round that are not done */
+    _Alignas(64) _Atomic int32_t left;    /* pieces of this round that are not done */
 } Pool;
 
 /* To be called before anything is computed: a forked process has the memory but none of the threads. */
