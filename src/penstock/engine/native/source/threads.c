@@ -112,6 +112,7 @@ EXPORT Pool *penstock_pool_open(int threads) {
             free(place);
             break;
         }
+        pthread_setname_np(pool->handles[opened], "penstock-step"); /* for who looks at the process */
     }
     pthread_sigmask(SIG_SETMASK, &former, NULL);
     /* Where the system gives fewer, fewer have to do. */
