@@ -41,6 +41,7 @@ def config_of(model: Path, **options: object) -> EngineConfig:
         "max_waiting": 4,
         "max_step_tokens": 32,
         "threads": 1,
+        "precision": "float32",  # slow enough that something can happen to a request before it ends
     }
     return EngineConfig(model=str(model), **{**defaults, **options})
 

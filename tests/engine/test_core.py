@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from penstock.engine.failures import MAX_FAILED_STEPS
 from penstock.engine.request import Request, SamplingParams, TokenEvent
 from penstock.engine.run import sizing
 from penstock.errors import InvalidRequestError, QueueFullError
-from tests.engine.engines import config_of, request_of
+from tests.engine import engines
+from tests.engine.engines import request_of
 from tests.engine.tiny import save_tiny_llama
+
+config_of = partial(engines.config_of, precision="auto")
 
 POISON = 7  # a token whose embedding is not a number
 

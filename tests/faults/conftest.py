@@ -30,8 +30,9 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
         folder = tmp_path_factory.mktemp("server")
         file = folder / "penstock.yaml"
         file.write_text(yaml.safe_dump(config))
-        # One thread each: several engines share the machine with whoever asks them.
-        env = {"PENSTOCK_THREADS": "1"}
+        # One thread each: several engines share the machine with whoever asks them. In float32, so slow that
+        # something can happen to a request before it is answered.
+        env = {"PENSTOCK_THREADS": "1", "PENSTOCK_PRECISION": "float32"}
         server = Server(None, "--config", str(file), *options, log=folder / "log", env=env)
         running.append(server)
         return server
