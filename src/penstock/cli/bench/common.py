@@ -18,8 +18,7 @@ from penstock.config import options
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.bench.ceilings import Ceilings
-    from penstock.bench.statistics import Run
+    pass
 
 Repeat = Annotated[
     int, typer.Option("--repeat", "-r", metavar="N", min=1, help="Runs of each; the median is shown.")
@@ -113,31 +112,6 @@ def progress(title: str, tokens: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def show(
-    kind: str,
-    subject: dict[str, Any],
-    runs: list[Run],
-    limits: Ceilings | None,
-    json_path: str | None,
-    html_path: str | None = None,
-    price_per_hour: float | None = None,
-) -> None:
-    from penstock.bench.report import report
-
-    publish(
-        report(
-            kind=kind,
-            command=published_command(),
-            subject=subject,
-            runs=runs,
-            ceilings=limits,
-            price_per_hour=price_per_hour,
-        ),
-        json_path,
-        html_path,
-    )
-
-
 def publish(content: dict[str, Any], json_path: str | None, html_path: str | None) -> None:
     """Files first: a terminal that goes away must not take the measurement with it, nor a full disk."""
     from rich.console import Console
@@ -201,6 +175,11 @@ def check_url(url: str) -> str:
     if not known or not parts.hostname:
         raise ConfigError(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}.")
     return parts.hostname
+
+
+def is_here(url: str) -> bool:
+    """Whether a server is on this machine: another one's ceilings cannot be measured from here."""
+    return check_url(url) in ("127.0.0.1", "localhost", "::1")
 
 
 def check_writable(json_path: str | None, html_path: str | None = None) -> None:

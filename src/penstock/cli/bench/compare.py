@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,19 +13,13 @@ from penstock.bench.compare import Comparison, compare, compared, turns, worse
 from penstock.bench.result import read_result
 from penstock.bench.workloads import Workload
 from penstock.cli.bench.common import (
-    Html,
-    Json,
-    PricePerHour,
     Repeat,
-    Salt,
-    ShowCeilings,
-    check_url,
-    check_writable,
+    is_here,
     publish,
     published_command,
     refuse_given,
 )
-from penstock.cli.bench.groups import Connection, Work, grouped_options
+from penstock.cli.bench.groups import Connection, Measuring, Work, grouped_options
 from penstock.cli.bench.load import (
     SERVER_PANEL,
     Interruption,
@@ -96,17 +89,13 @@ def compare_command(
     connection: Connection,
     work: Work,
     repeat: Repeat = 3,
-    salt: Salt = None,
-    json_path: Json = None,
-    html_path: Html = None,
-    price_per_hour: PricePerHour = None,
-    ceilings: ShowCeilings = True,
+    measuring: Measuring,
 ) -> None:
     """Set two results beside each other, or measure two servers in turns."""
     names = _names(name)
     if files and url:
         raise ConfigError("Give either two results to compare or --url twice, not both.")
-    check_writable(json_path, html_path)
+    salt = measuring.begin()
     from penstock.bench.report import frame
 
     if not url:
@@ -116,10 +105,10 @@ def compare_command(
         refuse_given(context, others, "is for measuring with --url; two results are compared as they are.")
         found = _of_files(files, names)
     else:
-        found = _of_servers(url, names, model, connection, work, repeat, salt, price_per_hour, ceilings)
+        found = _of_servers(url, names, model, connection, work, repeat, salt, measuring)
     subject = {"names": list(found.names), "interleaved": bool(url)}
     content = frame("compare", published_command(), subject, None)
-    publish(content | compared(found.sides, found.comparisons), json_path, html_path)
+    publish(content | compared(found.sides, found.comparisons), measuring.json_path, measuring.html_path)
     if not found.stop():
         _judge(found, fail_if_worse)
     leave(found.runs, found.stop)
@@ -148,21 +137,19 @@ def _of_servers(
     connection: Connection,
     work: Work,
     repeat: int,
-    salt: str | None,
-    price_per_hour: float | None,
-    ceilings: bool,
+    salt: str,
+    measuring: Measuring,
 ) -> _Found:
     if len(url) != SIDES:
         raise ConfigError(f"--url must be given twice, for A and for B; got it {len(url)} times.")
-    near = [check_url(one) in ("127.0.0.1", "localhost", "::1") for one in url]
+    near = [is_here(one) for one in url]
     connection.check()
     slo, chosen = work.limits(), work.chosen()
     from penstock.bench.ceilings import measure
     from penstock.bench.report import report
 
-    salt = salt or secrets.token_hex(4)
     targets = [connection.target(base_url(one), model) for one in url]
-    limits = measure() if ceilings and all(near) else None
+    limits = measure() if measuring.ceilings and all(near) else None
     shown = names or (targets[0].url, targets[1].url)
     with Interruption() as stop:
         runs = _in_turns(targets, shown, chosen, repeat, salt, slo, stop)
@@ -174,7 +161,7 @@ def _of_servers(
             subject={"url": target.url, "model": target.model, "endpoint": target.endpoint, "salt": salt},
             runs=found,
             ceilings=limits,
-            price_per_hour=price_per_hour,
+            price_per_hour=measuring.price_per_hour,
         )
         for target, found in zip(targets, runs, strict=True)
     ]

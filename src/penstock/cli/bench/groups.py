@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -19,11 +20,19 @@ from penstock.bench.slo import parse_slo
 from penstock.bench.workloads import Workload
 from penstock.cli.bench.common import (
     Clients,
+    Html,
     InputLen,
+    Json,
     Names,
     OutputLen,
     PrefixLen,
+    PricePerHour,
     Requests,
+    Salt,
+    ShowCeilings,
+    check_writable,
+    publish,
+    published_command,
     refuse_given,
 )
 from penstock.cli.bench.load import (
@@ -45,6 +54,8 @@ from penstock.cli.bench.load import (
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from penstock.bench.ceilings import Ceilings
+    from penstock.bench.statistics import Run
     from penstock.bench.target import Target
 
 Command = Callable[..., Any]
@@ -133,7 +144,36 @@ class Connection:
         )
 
 
-GROUPS = (Work, Replay, Connection)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Beside which ceilings, and where the figures go."""
+
+    salt: Salt = None
+    json_path: Json = None
+    html_path: Html = None
+    price_per_hour: PricePerHour = None
+    ceilings: ShowCeilings = True
+
+    def begin(self) -> str:
+        """Before anything slow: whether the files can be written. The salt of the prompts."""
+        check_writable(self.json_path, self.html_path)
+        return self.salt or secrets.token_hex(4)
+
+    def show(self, kind: str, subject: dict[str, Any], runs: Sequence[Run], limits: Ceilings | None) -> None:
+        from penstock.bench.report import report
+
+        content = report(
+            kind=kind,
+            command=published_command(),
+            subject=subject,
+            runs=runs,
+            ceilings=limits,
+            price_per_hour=self.price_per_hour,
+        )
+        publish(content, self.json_path, self.html_path)
+
+
+GROUPS = (Work, Replay, Connection, Measuring)
 
 
 def grouped_options(command: Command) -> Command:

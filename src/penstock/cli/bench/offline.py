@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,17 +14,10 @@ from penstock.bench.memory import MemorySampler
 from penstock.bench.processes import process_age
 from penstock.bench.workloads import Job, Workload
 from penstock.cli.bench.common import (
-    Html,
-    Json,
-    PricePerHour,
     Repeat,
-    Salt,
-    ShowCeilings,
-    check_writable,
     refuse_given,
-    show,
 )
-from penstock.cli.bench.groups import Replay, Work, grouped_options
+from penstock.cli.bench.groups import Measuring, Replay, Work, grouped_options
 from penstock.cli.bench.load import (
     Interruption,
     check_something_measured,
@@ -63,11 +55,7 @@ def offline(
         int, typer.Option("--batch-size", metavar="N", min=1, help="Requests in a static batch.")
     ] = 16,
     repeat: Repeat = 1,
-    salt: Salt = None,
-    json_path: Json = None,
-    html_path: Html = None,
-    price_per_hour: PricePerHour = None,
-    ceilings: ShowCeilings = True,
+    measuring: Measuring,
 ) -> None:
     """Run the engine in this process, without HTTP."""
     if not compare_static:
@@ -76,12 +64,11 @@ def offline(
     limits_of_answers = work.limits()
     if compare_static and any(item.offered_rate is not None for item in chosen):
         raise ConfigError("--compare-static has all requests at the start; leave --rate and --trace out.")
-    check_writable(json_path, html_path)
+    salt = measuring.begin()
     from penstock.bench.ceilings import measure
     from penstock.bench.offline import run_continuous, run_static, warm_up
     from penstock.llm import LLM
 
-    salt = salt or secrets.token_hex(4)
     runs: list[Run] = []
     files = fetched(settings.model)
     print(f"Loading {files.name} ...", file=sys.stderr)
@@ -89,7 +76,7 @@ def offline(
         info = llm.engine.info
         warm_up(llm.engine, vocab_size=info.vocab_size)
         startup = process_age(os.getpid())
-        limits = measure(info.device, settings.threads) if ceilings else None
+        limits = measure(info.device, settings.threads) if measuring.ceilings else None
 
         def jobs_of(item: Workload, number: int, kind: str = "") -> list[Job]:
             jobs = item.jobs(repeat=number, salt=f"{salt}{kind}", vocab_size=info.vocab_size)
@@ -121,5 +108,5 @@ def offline(
             subject = {"model": settings.model, "salt": salt, **asdict(info)}
             if compare_static:
                 subject["static_batch_size"] = batch_size
-            show("offline", subject, runs, limits, json_path, html_path, price_per_hour)
+            measuring.show("offline", subject, runs, limits)
             leave(runs, stop)

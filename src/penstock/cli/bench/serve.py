@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -12,18 +11,11 @@ import typer
 from penstock.bench.memory import MemorySampler
 from penstock.bench.slo import seconds
 from penstock.cli.bench.common import (
-    Html,
-    Json,
-    PricePerHour,
     Repeat,
-    Salt,
-    ShowCeilings,
-    check_url,
-    check_writable,
+    is_here,
     refuse_given,
-    show,
 )
-from penstock.cli.bench.groups import Connection, Replay, Work, grouped_options
+from penstock.cli.bench.groups import Connection, Measuring, Replay, Work, grouped_options
 from penstock.cli.bench.load import (
     SERVER_PANEL,
     Interruption,
@@ -89,11 +81,7 @@ def serve(
     work: Work,
     replay: Replay,
     repeat: Repeat = 1,
-    salt: Salt = None,
-    json_path: Json = None,
-    html_path: Html = None,
-    price_per_hour: PricePerHour = None,
-    ceilings: ShowCeilings = True,
+    measuring: Measuring,
 ) -> None:
     """Load a running server over HTTP, streaming, as its users do."""
     if server is None:
@@ -105,17 +93,15 @@ def serve(
     if pid is not None and server is not None:
         raise ConfigError("--server is measured by itself; give --pid only for a server that runs already.")
     check_pid(pid)
-    check_writable(json_path, html_path)
-    host = check_url(url)
+    salt = measuring.begin()
+    # While a server starts, measuring ceilings would slow it.
+    ceilings = is_here(url) and measuring.ceilings
     from penstock.bench.ceilings import measure
     from penstock.bench.online import run_online
     from penstock.bench.server import started
 
     base = base_url(url)
-    salt = salt or secrets.token_hex(4)
-    # Another machine's ceilings cannot be measured from here; while a server starts they would slow it.
-    here = host in ("127.0.0.1", "localhost", "::1")
-    limits = measure() if ceilings and here and server is not None else None
+    limits = measure() if ceilings and server is not None else None
     runs: list[Run] = []
     with Interruption() as stop, ExitStack() as stack:
         startup = None
@@ -125,7 +111,7 @@ def serve(
             )
             pid, model, startup = begun.pid, begun.model, begun.startup_seconds
         target = connection.target(base, model)
-        if ceilings and here and server is None:
+        if ceilings and server is None:
             limits = measure()
         for item, number in ((item, number) for item in chosen for number in range(repeat)):
             if stop():
@@ -141,6 +127,6 @@ def serve(
     subject = {"url": base, "model": target.model, "endpoint": target.endpoint, "salt": salt}
     if server is not None:
         subject["server"] = server
-    show("serve", subject, runs, limits, json_path, html_path, price_per_hour)
-    say_lag(runs, json_path)
+    measuring.show("serve", subject, runs, limits)
+    say_lag(runs, measuring.json_path)
     leave(runs, stop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,19 +18,12 @@ from penstock.bench.statistics import Run, median_run
 from penstock.bench.sweep import load_words, make_series, sentence
 from penstock.bench.workloads import Job, Workload
 from penstock.cli.bench.common import (
-    Html,
-    Json,
-    PricePerHour,
     Repeat,
-    Salt,
-    ShowCeilings,
-    check_url,
-    check_writable,
+    is_here,
     refuse_engine_options,
     refuse_given,
-    show,
 )
-from penstock.cli.bench.groups import Connection, grouped_options
+from penstock.cli.bench.groups import Connection, Measuring, grouped_options
 from penstock.cli.bench.load import (
     Interruption,
     Pid,
@@ -128,11 +120,7 @@ def sweep(
     ] = None,
     slo: Slo = None,
     repeat: Repeat = 1,
-    salt: Salt = None,
-    json_path: Json = None,
-    html_path: Html = None,
-    price_per_hour: PricePerHour = None,
-    ceilings: ShowCeilings = True,
+    measuring: Measuring,
 ) -> None:
     """Raise the load until the engine, or a server, gives no more."""
     if url is None:
@@ -149,17 +137,16 @@ def sweep(
     )
     limits_of_answers = parse_slo(slo) if slo is not None else None
     connection.check()
-    check_writable(json_path, html_path)
-    salt = salt or secrets.token_hex(4)
+    salt = measuring.begin()
     runs: list[Run] = []
     with Interruption() as stop, ExitStack() as stack:
         if url is None:
-            place = _engine(stack, settings, ceilings, limits_of_answers, stop)
+            place = _engine(stack, settings, measuring.ceilings, limits_of_answers, stop)
         else:
             check_pid(pid)
-            near = check_url(url) in ("127.0.0.1", "localhost", "::1")
+            ceilings = is_here(url) and measuring.ceilings
             target = connection.target(base_url(url), named)
-            place = _server(target, pid, ceilings and near, limits_of_answers, stop)
+            place = _server(target, pid, ceilings, limits_of_answers, stop)
         found: list[str] = []
         for series in plan:
             points: list[Run] = []  # the median run of each load
@@ -171,9 +158,9 @@ def sweep(
             found.append(sentence(series, points))
     check_something_measured(runs, stop)
     subject = {**place.subject, "salt": salt, "saturation": found}
-    show("sweep", subject, runs, place.limits, json_path, html_path, price_per_hour)
+    measuring.show("sweep", subject, runs, place.limits)
     for line in found:
-        print(line, file=sys.stderr if json_path == "-" else sys.stdout)
+        print(line, file=sys.stderr if measuring.json_path == "-" else sys.stdout)
     leave(runs, stop)
 
 
