@@ -1,0 +1,64 @@
+"""Keys and values on a GPU, in blocks; in eight bits each vector has a scale of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PagedLayer:
+    """The cache of one layer. A block holds one head's vectors one after another, so that a tile is one piece
+    of memory."""
+
+    keys: Tensor  # [blocks, kv heads, block size, head size]
+    values: Tensor
+    # [blocks, kv heads, block size] float32: what a stored vector must be multiplied by. None: it is exact.
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[2]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def head_dim(self) -> int:
+        return self.keys.shape[3]
+
+
+def allocate(
+    layers: int,
+    kv_heads: int,
+    blocks: int,
+    block_size: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[PagedLayer]:
+    """Zeroed: a block may be read beyond what was written to it, and rubbish need not be a number."""
+    shape = (blocks, kv_heads, block_size, head_dim)
+    scaled = dtype.itemsize == 1
+
+    def zeros() -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    def scales() -> Tensor | None:
+        return torch.zeros(shape[:3], dtype=torch.float32, device=device) if scaled else None
+
+    return [PagedLayer(zeros(), zeros(), scales(), scales()) for _ in range(layers)]
+
+
+def copy_blocks(cache: Sequence[PagedLayer], copies: Sequence[tuple[int, int]]) -> None:
+    """In order, because a block copied to may be copied from later in the list."""
+    for source, target in copies:
+        for layer in cache:
+            for part in (layer.keys, layer.values, layer.key_scales, layer.value_scales):
+                if part is not None:
+                    part[target] = part[source]
