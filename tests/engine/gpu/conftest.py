@@ -1,0 +1,46 @@
+"""Where there is no GPU, Triton interprets its kernels on the CPU: slow, so shapes are small."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+
+HAS_GPU = torch.cuda.is_available()
+HERE = Path(__file__).parent
+
+if not HAS_GPU:
+    # Read when a kernel is declared and when it is launched: before any module of kernels is imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+class WithoutTriton(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item]:
+        pytest.skip("Triton is not installed.")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    if importlib.util.find_spec("triton") is not None:
+        return None  # as usual
+    return WithoutTriton.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    no_gpu = pytest.mark.skip(reason="There is no GPU.")
+    # A GPU makes infinities and what is not a number without a word; numpy, which interprets, warns.
+    quiet = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+    for item in items:
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker(quiet)
+        if not HAS_GPU and item.get_closest_marker("gpu") is not None:
+            item.add_marker(no_gpu)
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    return torch.device("cuda" if HAS_GPU else "cpu")
