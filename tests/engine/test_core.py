@@ -117,7 +117,7 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
             engine.submit(request_of(name, [ord(name)], n=1, max_tokens=5))
     core.step()
     with monkeypatch.context() as broken:
-        broken.setattr(core._runner, "execute", _fail)
+        broken.setattr(core._runner, "launch", _fail)
         events = core.step()
     assert [(event.request_id, event.finish_reason) for event in events] == [("a", "error"), ("b", "error")]
     assert all("RuntimeError" in (event.error or "") for event in events)
@@ -133,7 +133,7 @@ def test_a_device_that_keeps_failing_is_given_up(model: Path, monkeypatch: pytes
     core = EngineCore(config_of(model, max_running=1))
     for at in range(MAX_FAILED_STEPS):
         core.submit(request_of(str(at)))
-    monkeypatch.setattr(core._runner, "execute", _fail)
+    monkeypatch.setattr(core._runner, "launch", _fail)
     for _ in range(MAX_FAILED_STEPS - 1):
         core.step()
     with pytest.raises(RuntimeError, match="the device is gone"):

@@ -29,6 +29,7 @@ class EngineCore:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         began = time.perf_counter()
         device = choose_device(config.device)
+        config.check_device(device.type)
         pooling = decoder_pooling(config.pooling, Path(config.model))
         model, quantization = load_model(
             config.model, device, config.precision, generates=pooling is None, threads=config.threads
@@ -36,9 +37,9 @@ class EngineCore:
         size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
-        room = Room(size.num_blocks, config.block_size, size.max_step_tokens, size.max_model_len)
+        room = Room(size.num_blocks, size.block_size, size.max_step_tokens, size.max_model_len)
         self._runner = Runner(model, room, size.max_running)
-        memory = KVMemory(size.num_blocks, config.block_size, prefix_caching=config.prefix_caching)
+        memory = KVMemory(size.num_blocks, size.block_size, prefix_caching=config.prefix_caching)
         limits = Limits(
             max_running=size.max_running,
             max_waiting=config.max_waiting,
@@ -59,7 +60,7 @@ class EngineCore:
             max_model_len=size.max_model_len,
             max_running=size.max_running,
             max_step_tokens=size.max_step_tokens,
-            block_size=config.block_size,
+            block_size=size.block_size,
             num_blocks=size.num_blocks,
             weight_bytes=model.weight_bytes,
             weight_count=model.weight_count,
@@ -114,7 +115,7 @@ class EngineCore:
                 time.sleep(max(0.0, plan.wake_at - self._clock()))
             return []
         try:
-            result = self._runner.execute(plan)
+            result = self._runner.collect(self._runner.launch(plan))
         except Exception as error:
             return self._fail(plan, error)
         self._failed_steps.clear()

@@ -10,6 +10,10 @@ logger = logging.getLogger("penstock.engine")
 MAX_FAILED_STEPS = 3
 
 
+class OutOfDeviceMemory(Exception):  # noqa: N818 (a state of the device, and no mistake of anybody's)
+    """The device has no memory for a step. The step has changed nothing that computing it again would not."""
+
+
 class FailedSteps:
     """Counts those in a row."""
 

@@ -54,9 +54,8 @@ def batch_of(rows: Many[Row]) -> SamplingBatch:
     slots = Slots(len(rows), longest, 1, CPU)
     slots.tokens.fill_(1)  # what a former sequence left there
     sequences = [sequence_of(r, slot) for slot, r in enumerate(rows)]
-    for sequence in sequences:
-        slots.load(sequence)
-    return slots.sampling_batch(sequences)
+    slots.load(sequences)
+    return slots.sampling_batch(sequences, [r.position for r in rows])
 
 
 def sequence_of(r: Row, slot: int) -> Sequence:

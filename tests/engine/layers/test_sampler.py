@@ -332,8 +332,8 @@ def test_a_slot_forgets_what_its_former_sequence_wanted() -> None:
     )
     for r, special in ((row(top_k=3), False), (demanding, True), (row(), False)):
         sequence = sequence_of(r, 0)
-        slots.load(sequence)
-        batch = slots.sampling_batch([sequence])
+        slots.load([sequence])
+        batch = slots.sampling_batch([sequence], [r.position])
         assert batch.parameters.random == ({0} if r.params.temperature else set())
         assert batch.parameters.filtered == ({0} if r.params.top_k == 3 else set())
         assert batch.changed_rows == ([0] if special else [])

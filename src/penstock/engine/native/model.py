@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -95,6 +95,7 @@ class NativeModel:
 
     precision = "int8"
     kv_itemsize = 2
+    overlaps = False
 
     def __init__(
         self,
@@ -208,6 +209,16 @@ class NativeModel:
         if not self._native.penstock_forward(ctypes.byref(self._model), ctypes.byref(granted)):
             raise MemoryError("There is no memory for a step.")
         return self._states[:rows]
+
+    def decode(self, step: Step, slots: Slots) -> Tensor | None:
+        return None
+
+    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
+        found: list[int] = tokens.tolist()
+        return lambda: found
+
+    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+        return 0
 
     def logits(self, hidden: Tensor) -> Tensor:
         assert self._head is not None, "the core asks for logits only where there is an output matrix"

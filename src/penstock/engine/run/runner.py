@@ -1,15 +1,17 @@
-"""Carries out one step plan: build inputs, forward, sample, hand back."""
+"""Carries out step plans: build inputs, forward, sample; hand back what came of it when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, sample
+from penstock.engine.failures import OutOfDeviceMemory
+from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, Sampled, sample
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
@@ -51,58 +53,111 @@ class StepResult:
     failures: dict[Sequence, Failure] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Launched:
+    """A step on its way: the device may not have come to it yet."""
+
+    plan: StepPlan
+    result: StepResult
+    sampling: list[Sequence] = field(default_factory=list)
+    sampled: Sampled | None = None
+    logprob_rows: list[int] = field(default_factory=list)
+    tokens: Callable[[], list[int]] = list  # waits for them
+
+
 class Runner:
-    """The device's memory and the model on it."""
+    """The device's memory and the model on it. Steps are computed in the order in which they are launched."""
 
     def __init__(self, model: StepModel, room: Room, max_running: int) -> None:
-        model.open(room)
-        self._model = model
-        max_blocks = -(-room.max_model_len // room.block_size)
-        self._slots = Slots(max_running, room.max_model_len, max_blocks, model.device)
+        with _memory_errors():
+            model.open(room)
+            self._model = model
+            max_blocks = -(-room.max_model_len // room.block_size)
+            # One slot more than the scheduler knows of, for rows that only fill a step up.
+            self._slots = Slots(max_running + 1, room.max_model_len, max_blocks, model.device)
         # By slot, of prompts that are computed in several chunks.
         self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
         self._sums: dict[int, Tensor] = {}
 
-    @torch.inference_mode()
-    def execute(self, plan: StepPlan) -> StepResult:
-        self._model.copy_blocks(plan.copies)
-        for sequence in plan.admitted:
-            self._slots.load(sequence)
-            # What a former owner of the slot left, who was cancelled in the middle of its prompt.
-            self._prompt_logprobs.pop(sequence.slot, None)
-            self._sums.pop(sequence.slot, None)
-        for grant in plan.grants:
-            self._slots.update_blocks(grant.sequence)
-        hidden = self._model.forward(_step(plan), self._slots)
-        result = StepResult()
-        row = 0
-        for grant in plan.grants:
-            if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
-                self._read_prompt(grant, hidden[row : row + grant.count], result)
-            if grant.sequence.request.pooling is not None:
-                self._pool(grant, hidden[row : row + grant.count], result)
-            row += grant.count
-        self._sample(plan, hidden, result)
-        return result
+    @property
+    def overlaps(self) -> bool:
+        """Whether a launched step goes on by itself: the next may be launched before it is collected."""
+        return self._model.overlaps
 
-    def _sample(self, plan: StepPlan, hidden: Tensor, result: StepResult) -> None:
-        sampling = [grant.sequence for grant in plan.grants if grant.samples]
-        if not sampling:
-            return
-        logits = self._model.logits(_sampled_rows(plan, len(sampling), hidden))
-        batch = self._slots.sampling_batch(sampling)
-        sampled = sample(logits, batch, self._model.drawer)
-        result.tokens = self._slots.append(batch, sampled.tokens)
-        if min(result.tokens) < 0:
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Launched:
+        """Begin a step. Whoever takes part without a known last token must not need it on the host."""
+        with _memory_errors():
+            self._model.copy_blocks(plan.copies)
+            if plan.admitted:
+                self._slots.load(plan.admitted)
+                for sequence in plan.admitted:
+                    # What a former owner of the slot left, who was cancelled in the middle of its prompt.
+                    self._prompt_logprobs.pop(sequence.slot, None)
+                    self._sums.pop(sequence.slot, None)
+            self._slots.update_blocks([grant.sequence for grant in plan.grants])
+            return self._decode(plan) or self._compute(plan)
+
+    @torch.inference_mode()
+    def collect(self, launched: Launched) -> StepResult:
+        """What came of a step, once it is done."""
+        result, sampling = launched.result, launched.sampling
+        with _memory_errors():
+            result.tokens = launched.tokens()
+        if result.tokens and min(result.tokens) < 0:
             drawn = zip(sampling, result.tokens, strict=True)
             result.failures |= {sequence: _FAILURES[token] for sequence, token in drawn if token < 0}
+        sampled = launched.sampled
+        if sampled is None:
+            return result
         for row, error in sampled.failures.items():
             sentence = f"A logits processor failed: {type(error).__name__}: {error}."
             result.failures[sampling[row]] = Failure(sentence, invalid=True)
         if sampled.logprobs is not None:
-            asking = [sampling[row] for row in batch.logprob_rows]
+            asking = [sampling[row] for row in launched.logprob_rows]
             entries = _entries(sampled.logprobs, [s.request.params.logprobs for s in asking])
             result.logprobs.update(zip(asking, entries, strict=True))
+        return result
+
+    def _decode(self, plan: StepPlan) -> Launched | None:
+        """A step in which everybody computes and draws one token, if the model has a shorter way for it."""
+        grants = plan.grants
+        if not self._model.overlaps or plan.num_tokens != len(grants):
+            return None
+        slots = [grant.sequence.slot for grant in grants]
+        if not all(grant.samples for grant in grants) or self._slots.has_special(slots):
+            return None
+        tokens = self._model.decode(_step(plan), self._slots)
+        if tokens is None:
+            return None
+        sampling = [grant.sequence for grant in grants]
+        return Launched(plan, StepResult(), sampling, tokens=self._model.fetch(tokens))
+
+    def _compute(self, plan: StepPlan) -> Launched:
+        hidden = self._model.forward(_step(plan), self._slots)
+        launched = Launched(plan, StepResult())
+        row = 0
+        for grant in plan.grants:
+            if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
+                self._read_prompt(grant, hidden[row : row + grant.count], launched.result)
+            if grant.sequence.request.pooling is not None:
+                self._pool(grant, hidden[row : row + grant.count], launched.result)
+            row += grant.count
+        self._sample(plan, hidden, launched)
+        return launched
+
+    def _sample(self, plan: StepPlan, hidden: Tensor, launched: Launched) -> None:
+        sampling = [grant for grant in plan.grants if grant.samples]
+        if not sampling:
+            return
+        logits = self._model.logits(_sampled_rows(plan, len(sampling), hidden))
+        launched.sampling = [grant.sequence for grant in sampling]
+        positions = [grant.start + grant.count for grant in sampling]
+        batch = self._slots.sampling_batch(launched.sampling, positions)
+        launched.sampled = sampled = sample(logits, batch, self._model.drawer)
+        launched.logprob_rows = batch.logprob_rows
+        self._slots.append(batch, sampled.tokens)
+        launched.tokens = self._model.fetch(sampled.tokens)
 
     def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
         """Log-probabilities of the prompt tokens that follow this chunk's own."""
@@ -138,6 +193,16 @@ class Runner:
             result.vectors[sequence] = vector.cpu().float().numpy().astype("<f4").tobytes()
         else:
             result.failures[sequence] = _FAILURES[NO_TOKEN]
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """The device's want of memory, said without torch."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        raise OutOfDeviceMemory(str(error)) from None
 
 
 def _sampled_rows(plan: StepPlan, count: int, hidden: Tensor) -> Tensor:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -52,29 +55,42 @@ class Slots:
         self._bad_tokens: dict[int, Tensor] = {}  # bad words of one token
         # Longer ones by the token before their last, so that a step looks only at those it could complete.
         self._bad_words: dict[int, dict[int, list[list[int]]]] = {}
+        self.loads = 0  # sequences so far: while it stays, every slot has the owner it had
 
-    def load(self, sequence: Sequence) -> None:
-        """Set a slot up for a sequence that has just been given it."""
+    def load(self, sequences: list[Sequence]) -> None:
+        """Set slots up for sequences that have just been given them."""
+        slots: list[int] = []
+        floats, ints = [], []
+        for sequence in sequences:
+            params = sequence.request.params
+            random = params.temperature > 0
+            slots.append(sequence.slot)
+            floats.append(
+                (
+                    max(params.temperature, _LEAST_TEMPERATURE) if random else 0.0,
+                    params.top_p,
+                    params.min_p,
+                    # Beyond these a float32 logit would become infinite, or zero by zero.
+                    min(max(params.repetition_penalty, 1e-6), 1e6),
+                    params.presence_penalty,
+                    params.frequency_penalty,
+                )
+            )
+            assert params.seed is not None, "the core draws a seed before it submits"
+            seed = choice_seed(params.seed, sequence.index)
+            ints.append((seed, max(params.top_k, 0), sequence.prompt_len))
+            filtered = random and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
+            _mark(self._parameters.random, sequence.slot, random)
+            _mark(self._parameters.filtered, sequence.slot, filtered)
+            self._load_special(sequence)
+        places = indices(slots, self.device)
+        self._floats[:, places] = upload(np.array(floats, dtype=np.float32).T, self.device)
+        self._ints[:, places] = upload(np.array(ints, dtype=np.int64).T, self.device)
+        write_rows(self.tokens, [(s.slot, 0, s.tokens) for s in sequences])
+        self.loads += len(slots)
+
+    def _load_special(self, sequence: Sequence) -> None:
         slot, params = sequence.slot, sequence.request.params
-        self.tokens[slot, : len(sequence.tokens)] = torch.tensor(sequence.tokens, dtype=torch.int32)
-        random = params.temperature > 0
-        self._floats[:, slot] = torch.tensor(
-            [
-                max(params.temperature, _LEAST_TEMPERATURE) if random else 0.0,
-                params.top_p,
-                params.min_p,
-                # Beyond these a float32 logit would become infinite, or zero by zero.
-                min(max(params.repetition_penalty, 1e-6), 1e6),
-                params.presence_penalty,
-                params.frequency_penalty,
-            ]
-        )
-        assert params.seed is not None, "the core draws a seed before it submits"
-        seed = choice_seed(params.seed, sequence.index)
-        self._ints[:, slot] = torch.tensor([seed, max(params.top_k, 0), sequence.prompt_len])
-        filtered = random and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
-        _mark(self._parameters.random, slot, random)
-        _mark(self._parameters.filtered, slot, filtered)
         for kept in (self._bias, self._ends, self._allowed, self._bad_tokens, self._bad_words):
             kept.pop(slot, None)
         if params.logit_bias:
@@ -107,33 +123,40 @@ class Slots:
     def _ids(self, tokens: Iterable[int]) -> Tensor:
         return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
 
-    def update_blocks(self, sequence: Sequence) -> None:
-        """Copy the part of the block table that changed since the last step."""
-        table = sequence.table
-        start = table.changed_from
-        if start < len(table.blocks):
-            changed = torch.tensor(table.blocks[start:], dtype=torch.int32)
-            self.blocks[sequence.slot, start : len(table.blocks)] = changed
+    def update_blocks(self, sequences: Iterable[Sequence]) -> None:
+        """Copy the parts of the block tables that changed since the last step."""
+        changed = [s for s in sequences if s.table.changed_from < len(s.table.blocks)]
+        if not changed:
+            return
+        tables = [(s.slot, s.table) for s in changed]
+        write_rows(self.blocks, [(slot, t.changed_from, t.blocks[t.changed_from :]) for slot, t in tables])
+        for _, table in tables:
             table.changed_from = len(table.blocks)
 
-    def sampling_batch(self, sequences: list[Sequence]) -> SamplingBatch:
-        """What the sampler needs for these sequences, one row each."""
-        slots, positions = [s.slot for s in sequences], [len(s.tokens) for s in sequences]
+    @property
+    def parameters(self) -> Parameters:
+        return self._parameters
+
+    def has_special(self, slots: Iterable[int]) -> bool:
+        """Whether one of them wants more of a draw than temperature, top-k, top-p and min-p."""
+        return not self._special.isdisjoint(slots)
+
+    def sampling_batch(self, sequences: list[Sequence], positions: list[int]) -> SamplingBatch:
+        """What the sampler needs to draw these sequences' tokens at these positions, one row each."""
+        slots = [s.slot for s in sequences]
         batch = SamplingBatch(self._parameters, slots, positions)
-        if not self._special.isdisjoint(slots):
+        if self.has_special(slots):
             self._add_special(batch, sequences)
         return batch
 
-    def append(self, batch: SamplingBatch, tokens: Tensor) -> list[int]:
-        """Put each row's new token where the next step finds it; the tokens."""
+    def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
+        """Put each row's new token where the next step finds it."""
         if self._host_tokens is None:
             slots, positions = indices(batch.slots, self.device), indices(batch.positions, self.device)
             self.tokens[slots, positions] = tokens.to(torch.int32)
-        found: list[int] = tokens.tolist()
-        if self._host_tokens is not None:
-            for slot, position, token in zip(batch.slots, batch.positions, found, strict=True):
-                self._host_tokens[slot, position] = token
-        return found
+            return
+        for slot, position, token in zip(batch.slots, batch.positions, tokens.tolist(), strict=True):
+            self._host_tokens[slot, position] = token
 
     def _add_special(self, batch: SamplingBatch, sequences: list[Sequence]) -> None:
         penalized: list[int] = []
@@ -145,7 +168,7 @@ class Slots:
                 penalized.append(row)
             if sequence.slot in self._bias:
                 batch.biases.append((row, *self._bias[sequence.slot]))
-            self._restrict(batch, row, sequence)
+            self._restrict(batch, row, sequence, batch.positions[row] - sequence.prompt_len)
             if params.logprobs is not None:
                 batch.logprob_rows.append(row)
                 batch.num_top = max(batch.num_top, params.logprobs)
@@ -165,10 +188,10 @@ class Slots:
             frequency=self._floats[_FREQUENCY, slots],
         )
 
-    def _restrict(self, batch: SamplingBatch, row: int, sequence: Sequence) -> None:
+    def _restrict(self, batch: SamplingBatch, row: int, sequence: Sequence, num_output: int) -> None:
         """Say what may not come next, or what alone may."""
         slot = sequence.slot
-        if sequence.num_output < sequence.request.params.min_tokens and slot in self._ends:
+        if num_output < sequence.request.params.min_tokens and slot in self._ends:
             batch.bans.append((row, self._ends[slot]))
         if slot in self._allowed:
             batch.allowed.append((row, self._allowed[slot]))
@@ -183,6 +206,28 @@ class Slots:
                 batch.bans.append((row, self._ids(last)))
         if sequence.processors:
             batch.processors.append((row, partial(_processed, sequence)))
+
+
+def upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Numbers of the host on the device, without waiting for it."""
+    found = torch.from_numpy(np.ascontiguousarray(values))
+    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
+
+
+def write_rows(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
+    """Each piece: a row of `target`, the first column, and int32 values from there on."""
+    if target.device.type == "cpu":
+        for row, start, values in pieces:
+            target[row, start : start + len(values)] = torch.tensor(values, dtype=torch.int32)
+        return
+    # One copy and one kernel for all of them.
+    stride = target.stride(0)
+    places = np.concatenate(
+        [np.arange(row * stride + start, row * stride + start + len(v)) for row, start, v in pieces]
+    )
+    numbers = np.concatenate([np.array(values, dtype=np.int64) for *_, values in pieces])
+    both = upload(np.stack((places, numbers)), target.device)
+    target.view(-1).scatter_(0, both[0], both[1].to(torch.int32))
 
 
 def _mark(slots: set[int], slot: int, wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,7 @@ class StepModel(Protocol):
     precision: str
     kv_itemsize: int  # bytes of one cached number
     drawer: Drawer  # of tokens from its logits
+    overlaps: bool  # it returns before the device is done, so that a step can be prepared meanwhile
 
     @property
     def weight_bytes(self) -> int:
@@ -60,6 +61,16 @@ class StepModel(Protocol):
 
     def forward(self, step: Step, slots: Slots) -> Tensor:
         """The hidden states after the last layer, [rows, hidden size], until the next call."""
+
+    def decode(self, step: Step, slots: Slots) -> Tensor | None:
+        """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are
+        also in their slots. None: there is no such way; asked for only of models that overlap."""
+
+    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
+        """Have drawn tokens sent to the host; what is returned waits for them."""
+
+    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+        """Memory of the device that the largest step needs beside weights and cache; before `open`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows that `forward` gave; float32, [rows, vocabulary], until the next call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -13,11 +13,14 @@ from penstock.engine.kernels.linear import CPU_MIN_ROWS
 from penstock.engine.layers.sampler import Drawer, TorchDrawer
 from penstock.engine.models.decoder import Decoder, StepInputs
 from penstock.engine.native.sampling import open_drawer
+from penstock.engine.run.defaults import ACTIVATION_BYTES
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
 
 
 class TorchModel:
+    overlaps = False
+
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self.config = decoder.config
@@ -57,6 +60,15 @@ class TorchModel:
 
     def forward(self, step: Step, slots: Slots) -> Tensor:
         return self._decoder.forward(self._inputs(step, slots), self._cache)
+
+    def decode(self, step: Step, slots: Slots) -> Tensor | None:
+        return None
+
+    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
+        return tokens.tolist
+
+    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+        return ACTIVATION_BYTES
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows = hidden.shape[0]
