@@ -32,7 +32,8 @@ def test_vllm_spellings_are_accepted(served: list[Settings]) -> None:
         "serve org/name --max-model-len 4K --gpu-memory-utilization 0.5 --max-num-batched-tokens 2k "
         "--max-num-seqs 32 --enable-chunked-prefill --no-enable-prefix-caching "
         "--served-model-name a --served-model-name b --host localhost --port 9000 --api-key k1 --api-key k2 "
-        "--block-size 32 --dtype float32 --device cpu"
+        "--block-size 32 --dtype float32 --device cuda --kv-cache-dtype fp8 --load-format dummy "
+        "--enforce-eager"
     )
     assert run(command.split()) == 0
     assert served == [
@@ -49,7 +50,10 @@ def test_vllm_spellings_are_accepted(served: list[Settings]) -> None:
             api_keys=("k1", "k2"),
             block_size=32,
             precision="float32",
-            device="cpu",
+            device="cuda",
+            kv_precision="fp8",
+            load_format="dummy",
+            without=("graphs",),
         )
     ]
 
@@ -58,7 +62,8 @@ def test_our_spellings_are_accepted(served: list[Settings]) -> None:
     command = (
         "serve --max-running 4 --max-step-tokens 128 --max-waiting 7 --arrival-window 20ms --threads 1 "
         "--kv-cache-memory 1GiB --drain-seconds 5 --memory-fraction 0.8 --no-prefix-caching --allow-public "
-        "--log-level debug --ageing-seconds 3 --precision bfloat16"
+        "--log-level debug --ageing-seconds 3 --precision bfloat16 --kv-precision fp8 --load-format random "
+        "--without graphs --without overlap"
     )
     assert run(command.split()) == 0
     assert served == [
@@ -76,6 +81,9 @@ def test_our_spellings_are_accepted(served: list[Settings]) -> None:
             log_level="debug",
             ageing_seconds=3.0,
             precision="bfloat16",
+            kv_precision="fp8",
+            load_format="random",
+            without=("graphs", "overlap"),
         )
     ]
 

@@ -54,6 +54,9 @@ def test_every_option_can_be_set_in_the_file_and_in_the_environment() -> None:
             "pooling": "mean",
             "precision": "bfloat16",
             "reasoning_parser": "none",
+            "kv_precision": "fp8",
+            "load_format": "random",
+            "without": "graphs,overlap",
         }.get(option.name, "7")
         from_environment = load_settings(environ={option.variable: other})
         path = write(f"{option.name}: '{other}'\n", "one.yaml")

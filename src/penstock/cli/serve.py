@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -32,6 +33,9 @@ def serve(
             hidden=True,
         ),
     ] = True,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="vLLM's name for --without graphs.", hidden=True)
+    ] = False,
 ) -> None:
     """Serve a model over HTTP, with the API that OpenAI clients speak."""
     if not chunked_prefill:
@@ -39,6 +43,9 @@ def serve(
             "--no-enable-chunked-prefill is not supported: prompts are always computed in chunks, so that a "
             "long one never stalls running answers; raise --max-num-batched-tokens for longer chunks."
         )
+    if enforce_eager:
+        read, settings = reread, _without_graphs(settings)
+        reread = lambda: _without_graphs(read())  # noqa: E731
     engines = any(backend.kind == "engine" for model in models_of(settings) for backend in model.backends)
     if engines and importlib.util.find_spec("torch") is None:
         # Found out here, and not by the engine's process: it could only leave a traceback.
@@ -46,3 +53,7 @@ def serve(
     from penstock.gateway.server import run
 
     run(settings, reread)
+
+
+def _without_graphs(settings: Settings) -> Settings:
+    return replace(settings, without=(*settings.without, "graphs"))

@@ -59,9 +59,9 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Ours first. Lists are repeated on the command line, so their flag is in the singular."""
+        """Ours first. Lists are repeated on the command line: their flag is the singular if there is one."""
         names = (self.name, *self.aliases)
-        if self.kind is NAMES:
+        if self.kind is NAMES and self.aliases:
             names = self.aliases
         return tuple("--" + name.replace("_", "-") for name in names)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.config.catalogue import Option, option, options_of
 from penstock.config.sections import GatewayConfig
 from penstock.config.values import BOOLEAN, INTEGER, NAMES, NUMBER, SECONDS, SIZE, TEXT
-from penstock.engine.config import PRECISIONS, EngineConfig
+from penstock.engine.config import KV_PRECISIONS, LOAD_FORMATS, PARTS, PRECISIONS, EngineConfig
 from penstock.errors import ConfigError
 from penstock.text.reasoning import CHOICES as REASONING_PARSERS
 from penstock.text.reasoning import check_parser
@@ -76,7 +76,7 @@ class Settings:
         "auto",
         TEXT,
         f"What the model computes in: {', '.join(PRECISIONS[1:])}; auto is int8 on a CPU that can, float32 "
-        "on others, and what the files hold on a GPU.",
+        "on others, and what the files hold on a GPU; fp8 is for GPUs.",
         aliases=("dtype",),
     )
     max_model_len: int | None = engine_option(
@@ -97,7 +97,16 @@ class Settings:
         "Token budget of one step: decodes first, then prompt chunks.",
         aliases=("max_num_batched_tokens",),
     )
-    block_size: int = engine_option(16, INTEGER, "Tokens in one block of the KV cache.")
+    block_size: int | None = engine_option(
+        None, INTEGER, "Tokens in one block of the KV cache; 16 on the CPU and 64 on a GPU otherwise."
+    )
+    kv_precision: str = engine_option(
+        "auto",
+        TEXT,
+        f"What the KV cache holds: {', '.join(KV_PRECISIONS)}; auto is as the model computes, fp8 is half of "
+        "16 bits, for GPUs.",
+        aliases=("kv_cache_dtype",),
+    )
     kv_cache_memory: int | None = engine_option(
         None, SIZE, "Memory for the KV cache.", aliases=("kv_cache_memory_bytes",)
     )
@@ -121,6 +130,17 @@ class Settings:
         "auto",
         TEXT,
         "How a text's vector is made, for embeddings: last, mean, cls, none, or as the model's files say.",
+    )
+    load_format: str = engine_option(
+        "auto",
+        TEXT,
+        f"Where weights come from: {', '.join(LOAD_FORMATS)}; auto reads the files, random makes some of the "
+        "same shape, to measure speed.",
+    )
+    without: tuple[str, ...] = engine_option(
+        (),
+        NAMES,
+        f"Parts of a GPU's step to leave out, to measure what they are worth: {', '.join(PARTS)}.",
     )
 
     # What only the file can say: models, tenants, queue, retries, health.

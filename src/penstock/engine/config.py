@@ -23,12 +23,31 @@ _COUNTS = {
     "kv_cache_memory": 1,
     "threads": 1,
 }
-_DECIDED_LATER = ("max_model_len", "max_running", "max_step_tokens", "kv_cache_memory", "threads")
+_DECIDED_LATER = (
+    "max_model_len",
+    "max_running",
+    "max_step_tokens",
+    "block_size",
+    "kv_cache_memory",
+    "threads",
+)
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
 MAX_THREADS = 1024
-PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16")
+PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16", "fp8")
+KV_PRECISIONS = ("auto", "fp8")
+LOAD_FORMATS = ("auto", "random")
+# What a GPU's step can be computed without, to measure what each of them is worth.
+PARTS = ("graphs", "overlap", "fused", "shared_prefix", "skinny")
+# Values that other engines have other words for.
+_OTHER_WORDS = {"kv_precision": {"fp8_e4m3": "fp8"}, "load_format": {"dummy": "random"}}
 POOLINGS = ("auto", "none", "last", "mean", "cls")
+_WORDS = {
+    "precision": PRECISIONS,
+    "kv_precision": KV_PRECISIONS,
+    "pooling": POOLINGS,
+    "load_format": LOAD_FORMATS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +59,8 @@ class EngineConfig:
     max_running: int | None = None  # choices computed in one step; a request has n of them
     max_waiting: int = 1024  # choices queued before new ones are refused
     max_step_tokens: int | None = None  # token budget of one step
-    block_size: int = 16  # tokens in one KV block
+    block_size: int | None = None  # tokens in one KV block
+    kv_precision: str = "auto"  # of the KV cache; auto: as the computation; fp8: E4M3 with scales, on a GPU
     kv_cache_memory: int | None = None  # bytes
     memory_fraction: float = 0.9  # of an accelerator's memory, weights included
     prefix_caching: bool = True
@@ -48,8 +68,13 @@ class EngineConfig:
     ageing_seconds: float = 10.0  # waiting this long is worth one priority level
     threads: int | None = None  # CPU threads for the device work
     pooling: str = "auto"  # how hidden states become a vector; auto: what the model's files say; none: not
+    load_format: str = "auto"  # random: the shapes of the model's description, random numbers in them
+    without: tuple[str, ...] = ()  # of PARTS
 
     def __post_init__(self) -> None:
+        for name, ours in _OTHER_WORDS.items():
+            value = getattr(self, name)
+            object.__setattr__(self, name, ours.get(value, value))
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if value is None and name in _DECIDED_LATER:
@@ -60,7 +85,7 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be at least {least}, got {value}.")
         if self.threads is not None and self.threads > MAX_THREADS:
             raise ConfigError(f"threads must be at most {MAX_THREADS}, got {self.threads}.")
-        if self.block_size not in BLOCK_SIZES:
+        if self.block_size is not None and self.block_size not in BLOCK_SIZES:
             raise ConfigError(
                 f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}."
             )
@@ -72,10 +97,15 @@ class EngineConfig:
             )
         if not 0 < self.ageing_seconds < math.inf:
             raise ConfigError(f"ageing_seconds must be above 0 and finite, got {self.ageing_seconds}.")
-        if self.precision not in PRECISIONS:
-            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}.")
-        if self.pooling not in POOLINGS:
-            raise ConfigError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}.")
+        for name, words in _WORDS.items():
+            word = getattr(self, name)
+            if word not in words:
+                raise ConfigError(f"{name} must be one of {', '.join(words)}, got {word!r}.")
+        object.__setattr__(self, "without", tuple(self.without))
+        for part in self.without:
+            if part not in PARTS:
+                raise ConfigError(f"without must be some of {', '.join(PARTS)}, got {part!r}.")
+        self.check_device(self.device)
         if (
             self.max_running is not None
             and self.max_step_tokens is not None
@@ -85,6 +115,12 @@ class EngineConfig:
                 f"max_running ({self.max_running}) must not exceed max_step_tokens ({self.max_step_tokens}): "
                 "every running request needs one token of each step."
             )
+
+    def check_device(self, device: str) -> None:
+        """Raise ConfigError if an option asks for what this device cannot do; auto is any."""
+        for name in ("precision", "kv_precision"):
+            if getattr(self, name) == "fp8" and device == "cpu":
+                raise ConfigError(f"{name} is fp8, which needs a GPU; on the CPU leave it at auto.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from penstock.engine.failures import FailedSteps
 from penstock.engine.models.tensors import choose_dtype
 from penstock.engine.pooling import choose_pooling, longest_input
 from penstock.engine.request import EngineStats, Pooling, Request, TokenEvent
-from penstock.engine.run.sizing import choose_device, set_threads
+from penstock.engine.run.sizing import block_size, choose_device, set_threads
 from penstock.engine.schedule.sequence import LogitsProcessor
 from penstock.errors import ConfigError, ContextLengthError, InvalidRequestError
 
@@ -32,6 +32,7 @@ class EncoderCore:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         began = time.perf_counter()
         device = choose_device(config.device)
+        config.check_device(device.type)
         set_threads(config.threads)
         path = Path(config.model)
         weights = open_weights(path)
@@ -53,7 +54,7 @@ class EncoderCore:
             max_model_len=context,
             max_running=limits.max_running,
             max_step_tokens=limits.max_step_tokens,
-            block_size=config.block_size,
+            block_size=block_size(config, device),
             num_blocks=0,
             weight_bytes=self._model.weight_bytes,
             weight_count=self._model.weight_bytes // self._model.dtype.itemsize,

@@ -22,6 +22,8 @@ def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.
         return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
     if name == "int8":
         raise ConfigError("precision is int8, in which only decoders are computed; ask for auto or float32.")
+    if name == "fp8":
+        raise ConfigError("precision is fp8, in which only decoders on a GPU are computed; ask for auto.")
     return DTYPES[name]
 
 

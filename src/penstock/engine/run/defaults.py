@@ -7,6 +7,8 @@ GIB = 1 << 30
 # prefix tree keeps fills all of it in time, so it has what many requests need, and not whatever is free.
 CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64, 256, 20_480, 4 * GIB, 0.4
 GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
+# Tokens in a KV block. Prefixes are shared block by block; a GPU reads them best in longer runs.
+CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 16, 64
 ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
 
 

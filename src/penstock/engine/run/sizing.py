@@ -9,9 +9,11 @@ import torch
 
 from penstock.engine.config import EngineConfig
 from penstock.engine.run.defaults import (
+    CPU_BLOCK_SIZE,
     CPU_MAX_RUNNING,
     CPU_STEP_TOKENS,
     GIB,
+    GPU_BLOCK_SIZE,
     GPU_MAX_RUNNING,
     GPU_STEP_TOKENS,
     cpu_kv_bytes,
@@ -27,6 +29,7 @@ logger = logging.getLogger("penstock.engine")
 @dataclass(frozen=True, slots=True)
 class EngineSize:
     num_blocks: int
+    block_size: int
     max_model_len: int
     max_running: int
     max_step_tokens: int
@@ -56,6 +59,10 @@ def set_threads(wanted: int | None) -> None:
     torch.set_num_threads(wanted or usable_cpus())
 
 
+def block_size(config: EngineConfig, device: torch.device) -> int:
+    return config.block_size or (CPU_BLOCK_SIZE if device.type == "cpu" else GPU_BLOCK_SIZE)
+
+
 def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     on_cpu = model.device.type == "cpu"
     max_running = config.max_running or (CPU_MAX_RUNNING if on_cpu else GPU_MAX_RUNNING)
@@ -66,19 +73,20 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
         max_running = min(max_running, max_step_tokens)
     per_token = model.config.kv_bytes_per_token(model.kv_itemsize)
     context = config.max_model_len or model.config.context_length
-    whole_blocks = -(-context // config.block_size) * config.block_size
+    block = block_size(config, model.device)
+    whole_blocks = -(-context // block) * block
     available = config.kv_cache_memory or (
         cpu_kv_bytes(available_memory(), per_token, whole_blocks)
         if on_cpu
         else _gpu_memory(config, model.device)
     )
-    num_blocks = available // (per_token * config.block_size)
+    num_blocks = available // (per_token * block)
     if config.max_model_len is not None and config.max_model_len > model.config.longest_context:
         raise ConfigError(
             f"max_model_len is {config.max_model_len}, but the model's context is "
             f"{model.config.longest_context} tokens."
         )
-    if num_blocks * config.block_size < context:
+    if num_blocks * block < context:
         if config.max_model_len is not None or num_blocks < 1:
             raise ConfigError(
                 f"The KV cache may have {available / GIB:.2f} GiB, but {context} tokens need "
@@ -87,11 +95,11 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
         logger.warning(
             "The KV cache holds %d tokens, so the context is shortened from the model's %d; "
             "raise kv_cache_memory for more.",
-            num_blocks * config.block_size,
+            num_blocks * block,
             context,
         )
-        context = num_blocks * config.block_size
-    return EngineSize(num_blocks, context, max_running, max_step_tokens)
+        context = num_blocks * block
+    return EngineSize(num_blocks, block, context, max_running, max_step_tokens)
 
 
 def _gpu_memory(config: EngineConfig, device: torch.device) -> int:

@@ -1,0 +1,54 @@
+"""Options of the engine that are words, and what they need of the device."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from penstock.engine.config import EngineConfig
+from penstock.engine.run.defaults import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
+from penstock.engine.run.sizing import block_size
+from penstock.errors import ConfigError
+
+
+def test_options_reach_the_engine_s_process_as_they_were_given() -> None:
+    config = EngineConfig(
+        model="m", precision="fp8", kv_precision="fp8", load_format="random", without=("graphs", "overlap")
+    )
+    assert msgspec.json.decode(msgspec.json.encode(config), type=EngineConfig) == config
+
+
+def test_other_engines_words_mean_the_same() -> None:
+    config = EngineConfig(model="m", kv_precision="fp8_e4m3", load_format="dummy", without=["graphs"])  # type: ignore[arg-type]
+    assert config == EngineConfig(model="m", kv_precision="fp8", load_format="random", without=("graphs",))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"precision": "fp4"}, "precision must be one of auto, int8, .*, fp8, got 'fp4'"),
+        ({"kv_precision": "int8"}, "kv_precision must be one of auto, fp8, got 'int8'"),
+        ({"load_format": "pt"}, "load_format must be one of auto, random, got 'pt'"),
+        ({"without": ("graphs", "cache")}, "without must be some of graphs, .*, got 'cache'"),
+        ({"precision": "fp8", "device": "cpu"}, "precision is fp8, which needs a GPU"),
+        ({"kv_precision": "fp8", "device": "cpu"}, "kv_precision is fp8, which needs a GPU"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        EngineConfig(model="m", **options)  # type: ignore[arg-type]
+
+
+def test_fp8_without_a_gpu_is_refused_before_anything_is_loaded() -> None:
+    config = EngineConfig(model="m", precision="fp8")
+    config.check_device("cuda")
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        config.check_device("cpu")
+
+
+def test_blocks_are_larger_on_a_gpu_unless_somebody_chose() -> None:
+    undecided, chosen = EngineConfig(model="m"), EngineConfig(model="m", block_size=32)
+    assert block_size(undecided, torch.device("cpu")) == CPU_BLOCK_SIZE
+    assert block_size(undecided, torch.device("cuda")) == GPU_BLOCK_SIZE
+    assert block_size(chosen, torch.device("cpu")) == block_size(chosen, torch.device("cuda")) == 32
