@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,18 @@ HERE = Path(__file__).parent
 if not HAS_GPU:
     # Read when a kernel is declared and when it is launched: before any module of kernels is imported.
     os.environ["TRITON_INTERPRET"] = "1"
+
+if not HAS_GPU and importlib.util.find_spec("triton") is not None:
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_index(tensor: Any, scope: Any) -> None:
+        """Scalars that bound a loop are arrays of one element there, which numpy 2.4 turns into no int."""
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_index
 
 
 class WithoutTriton(pytest.Module):
