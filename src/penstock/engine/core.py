@@ -32,7 +32,12 @@ class EngineCore:
         config.check_device(device.type)
         pooling = decoder_pooling(config.pooling, Path(config.model))
         model, quantization = load_model(
-            config.model, device, config.precision, generates=pooling is None, threads=config.threads
+            config.model,
+            device,
+            config.precision,
+            generates=pooling is None,
+            threads=config.threads,
+            load_format=config.load_format,
         )
         size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()

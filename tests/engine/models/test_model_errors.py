@@ -217,7 +217,7 @@ def test_experts_missing_or_too_many_are_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    known = "auto, int8, float32, bfloat16, float16"
+    known = "auto, int8, float32, bfloat16, float16, fp8"
     with pytest.raises(ConfigError, match=f"precision must be one of {known}, got 'int3'"):
         EngineConfig(model="x", precision="int3")
 

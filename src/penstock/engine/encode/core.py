@@ -35,6 +35,8 @@ class EncoderCore:
         config.check_device(device.type)
         set_threads(config.threads)
         path = Path(config.model)
+        if config.load_format == "random":
+            raise ConfigError("load_format is random, which decoders alone can have; leave it at auto.")
         weights = open_weights(path)
         pooling = _own_pooling(config, path, scores=weights.config.scores)
         self._model = EncoderModel(weights, device, choose_dtype(config.precision, weights.dtype, device))

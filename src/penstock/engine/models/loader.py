@@ -19,6 +19,7 @@ from penstock.engine.models.checking import check_shapes
 from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.decoder import Decoder, DecoderLayer
 from penstock.engine.models.layout import Layout, Matrix
+from penstock.engine.models.random_weights import RandomWeights
 from penstock.engine.models.tensors import choose_dtype, norm_vector
 from penstock.engine.models.weights import Weights, open_weights
 from penstock.errors import ModelError
@@ -26,9 +27,14 @@ from penstock.errors import ModelError
 logger = logging.getLogger("penstock.engine")
 
 
-def checked_weights(path: str | Path, *, generates: bool = True) -> Weights:
-    """Raise ModelError unless they are of a decoder. `generates`: without an output matrix it is no use."""
-    weights = open_weights(path)
+def checked_weights(
+    path: str | Path, *, generates: bool = True, random_on: torch.device | None = None
+) -> Weights:
+    """Raise ModelError unless they are of a decoder. `generates`: without an output matrix it is no use.
+
+    `random_on`: a device to make weights on, of the model's shapes; None reads the files.
+    """
+    weights = open_weights(path) if random_on is None else RandomWeights(Path(path), random_on)
     # Before anything is allocated: the description may ask for more than any machine has.
     check_tensors(weights)
     if generates and not weights.config.has_head:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -45,7 +45,7 @@ class Weights(Protocol):
         """Where the tensor lies, or would lie if the file had it."""
 
     def read(self, tensor: Tensor) -> torch.Tensor:
-        """The tensor on the CPU, in a floating-point type, query and key rows in half-split order."""
+        """The tensor in floating point, from files on the CPU; query and key rows in half-split order."""
 
     def quantized(self, tensor: Tensor) -> Quantized | None:
         """The same as the small integers that the file stores; None where it stores something else."""
@@ -67,12 +67,7 @@ class SafetensorsWeights:
         if quantized:
             method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
             raise ModelError(f"{path} is quantized with {method}, which Penstock does not read yet.")
-        classes = config.get("architectures") or []
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise ModelError(
-                f"{path} names its architectures as {classes!r}; expected a list of class names."
-            )
-        self.architecture = by_class_names(classes)
+        self.architecture = folder_architecture(config, path)
         # Old files carry the rotary frequencies.
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: entry.shape
@@ -80,12 +75,12 @@ class SafetensorsWeights:
             if not name.endswith("rotary_emb.inv_freq")
         }
         self._bare = bool(self.shapes) and not any(name.startswith(PREFIX) for name in self.shapes)
-        self.config = self._without_head(read_config(self.architecture, Fields(config), path), classes)
+        self.config = self._without_head(read_config(self.architecture, Fields(config), path))
         self.dtype = stored_dtype(self._folder, self.shapes)
 
-    def _without_head(self, config: DecoderConfig, classes: list[str]) -> DecoderConfig:
+    def _without_head(self, config: DecoderConfig) -> DecoderConfig:
         """Bare models have no output matrix, unless it is the embedding; of others it is missing."""
-        bare = self._bare or self.architecture.class_name not in classes
+        bare = self._bare or self.architecture.class_name not in self._folder.config["architectures"]
         if not bare or config.tied_embeddings or self.place(Tensor("head")).stored in self.shapes:
             return config
         return replace(config, has_head=False)
@@ -162,6 +157,14 @@ def _split_rotary_halves(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
     """From interleaved pairs (x0 y0 x1 y1 ...) to halves (x0 x1 ... y0 y1 ...), head by head."""
     rest = rows.shape[1:]
     return rows.reshape(-1, head_dim // 2, 2, *rest).transpose(1, 2).reshape(-1, *rest)
+
+
+def folder_architecture(config: Mapping[str, Any], path: Path) -> Architecture:
+    """What a folder's `config.json` says it is; ModelError where it is nothing that is known."""
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise ModelError(f"{path} names its architectures as {classes!r}; expected a list of class names.")
+    return by_class_names(classes)
 
 
 def read_config(architecture: Architecture, fields: Fields, path: Path) -> DecoderConfig:

@@ -25,9 +25,15 @@ def load_model(
     *,
     generates: bool = True,
     threads: int | None = None,
+    load_format: str = "auto",
 ) -> tuple[StepModel, str]:
     """The model, and how its weights were stored. `generates`: without an output matrix it is no use."""
-    weights = checked_weights(path, generates=generates)
+    random_on = device if load_format == "random" else None
+    weights = checked_weights(path, generates=generates, random_on=random_on)
+    if random_on is not None:
+        logger.warning(
+            "The weights of %s are random: it can be measured, but its answers mean nothing.", path
+        )
     reason = why_not(weights.config, device)
     if precision == "int8" and reason is not None:
         raise ConfigError(f"precision is int8, but {reason}. Ask for auto or float32.")
