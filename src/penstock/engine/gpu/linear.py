@@ -1,0 +1,61 @@
+"""y = x W^T + b through the library's matmuls: where there are many rows."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from penstock.engine.gpu.quantized import dequantize_weight
+
+_ALIGNMENT = 16  # elements: what the scaled matmul needs of both sides of a weight
+
+
+class GpuLinear:
+    """A weight [out, in] and optional bias, applied to [rows, in]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+        self.count = weight.numel()
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            return F.linear(x, self.weight, self.bias)
+        if self.bias is None:
+            return torch.mm(x, self.weight.t(), out=out)
+        return torch.addmm(self.bias, x, self.weight.t(), out=out)
+
+
+class Fp8Linear:
+    """A weight [out, in] in eight bits, scaled by output channel, applied to rows in eight bits."""
+
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self.scales = scales
+        self.bias = bias
+        self.nbytes = weight.nbytes + scales.nbytes + (0 if bias is None else bias.nbytes)
+        self.count = weight.numel()
+        self._channels = scales[None, :]
+        # The scaled matmul takes only sides that it can cut evenly. Elsewhere the weight is widened.
+        self._wide: Tensor | None = None
+        if weight.shape[0] % _ALIGNMENT or weight.shape[1] % _ALIGNMENT or weight.device.type == "cpu":
+            self._wide = dequantize_weight(weight, scales, torch.bfloat16)
+            self.nbytes += self._wide.nbytes
+
+    def __call__(self, x: Tensor, scales: Tensor, out: Tensor | None = None) -> Tensor:
+        """x in eight bits [rows, in], its value being x * scales[row]; the result is bfloat16."""
+        if self._wide is not None:
+            y = F.linear((x.float() * scales[:, None]).to(torch.bfloat16), self._wide, self.bias)
+            return y if out is None else out.copy_(y)
+        return torch._scaled_mm(
+            x,
+            self.weight.t(),
+            scale_a=scales[:, None],
+            scale_b=self._channels,
+            bias=self.bias,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
+            **({} if out is None else {"out": out}),
+        )
