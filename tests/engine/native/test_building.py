@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from penstock.engine.config import EngineConfig
 from penstock.engine.native import build, library
 from penstock.engine.native.build import VARIANTS
 from penstock.engine.run.loading import load_model
@@ -227,9 +228,9 @@ def test_kernels_of_no_use_leave_the_engine_to_floats(
         monkeypatch.setattr(library, "Step", type("Step", (ctypes.Structure,), {"_fields_": ()}))
     save_tiny_llama(tmp_path / "model")
     with pytest.raises(ConfigError, match=r"precision is int8, but the native kernels are not built"):
-        load_model(tmp_path / "model", CPU, "int8")
+        load_model(EngineConfig(model=str(tmp_path / "model"), precision="int8"), CPU)
     with caplog.at_level(logging.WARNING, logger="penstock.engine"):
-        model, _ = load_model(tmp_path / "model", CPU, "auto")
+        model, _ = load_model(EngineConfig(model=str(tmp_path / "model"), precision="auto"), CPU)
     assert model.precision == "float32"
     assert "computed in float32, which is slower than int8: the native kernels are not built" in caplog.text
     assert step_logits(model, [[1, 2, 3]], 3)[0].isfinite().all()
@@ -253,7 +254,7 @@ def test_the_environment_turns_them_off(
     monkeypatch.setenv(library.VARIABLE, "off")
     save_tiny_llama(tmp_path)
     with caplog.at_level(logging.WARNING, logger="penstock.engine"):
-        model, _ = load_model(tmp_path, CPU, "auto")
+        model, _ = load_model(EngineConfig(model=str(tmp_path), precision="auto"), CPU)
     assert model.precision == "float32"
     assert "PENSTOCK_NATIVE is off" in caplog.text
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from penstock.engine.config import EngineConfig
 from penstock.engine.run.loading import load_model
 from penstock.engine.run.step import StepModel
 from penstock.errors import ConfigError
@@ -33,7 +34,7 @@ DENSE = [
 
 
 def native(path: Path, threads: int = 1) -> StepModel:
-    model, _ = load_model(path, CPU, "int8", threads=threads)
+    model, _ = load_model(EngineConfig(model=str(path), precision="int8", threads=threads), CPU)
     assert model.precision == "int8"
     return model
 
@@ -153,9 +154,9 @@ def test_mixtures_are_refused_for_int8_and_computed_in_floats_otherwise(
 ) -> None:
     make(family, TYPICAL[family], tmp_path)
     with pytest.raises(ConfigError, match=r"precision is int8, but mixtures of experts .* Ask for auto"):
-        load_model(tmp_path, CPU, "int8")
+        load_model(EngineConfig(model=str(tmp_path), precision="int8"), CPU)
     with caplog.at_level(logging.WARNING, logger="penstock.engine"):
-        model, _ = load_model(tmp_path, CPU, "auto")
+        model, _ = load_model(EngineConfig(model=str(tmp_path), precision="auto"), CPU)
     assert model.precision == "float32"
     assert "mixtures of experts are computed in floating point only" in caplog.text
     assert step_logits(model, [[1, 2, 3]], 3)[0].isfinite().all()

@@ -33,6 +33,11 @@ class PagedLayer:
         return self.keys.shape[3]
 
 
+def vector_bytes(head_dim: int, dtype: torch.dtype) -> int:
+    """What one key or value takes, its scale included."""
+    return head_dim * dtype.itemsize + (torch.float32.itemsize if dtype.itemsize == 1 else 0)
+
+
 def allocate(
     layers: int,
     kv_heads: int,

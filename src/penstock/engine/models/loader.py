@@ -20,7 +20,8 @@ from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.decoder import Decoder, DecoderLayer
 from penstock.engine.models.layout import Layout, Matrix
 from penstock.engine.models.random_weights import RandomWeights
-from penstock.engine.models.tensors import choose_dtype, norm_vector
+from penstock.engine.models.reading import DeviceReader
+from penstock.engine.models.tensors import choose_dtype
 from penstock.engine.models.weights import Weights, open_weights
 from penstock.errors import ModelError
 
@@ -80,19 +81,16 @@ def check_tensors(weights: Weights) -> None:
 
 
 class _Loader:
-    """Reads tensors straight into their final place, fused where the decoder wants them fused."""
-
     def __init__(self, weights: Weights, device: torch.device, dtype: torch.dtype) -> None:
-        self._weights = weights
         self._config = weights.config
         self._layout = Layout(weights.config, weights.architecture.tensors)
         self._device = device
-        self._dtype = dtype
+        self._reader = DeviceReader(weights, device, dtype)
 
     def decoder(self) -> Decoder:
         ropes = {layer.rope for layer in self._config.layers if layer.rope is not None}
         rotaries = {rope: Rotary(rope, self._device) for rope in ropes}
-        embedding = self._stack(self._layout.embedding)
+        embedding = self._reader.matrix(self._layout.embedding)
         return Decoder(
             self._config,
             embedding,
@@ -105,7 +103,7 @@ class _Loader:
     def _head(self, embedding: Tensor) -> Linear | None:
         if not self._config.has_head:
             return None
-        return Linear(embedding if self._config.tied_embeddings else self._stack(self._layout.head))
+        return Linear(embedding if self._config.tied_embeddings else self._reader.matrix(self._layout.head))
 
     def _layer(self, index: int, layer: LayerConfig, rotaries: dict[Rope, Rotary]) -> DecoderLayer:
         names = self._layout.norms(layer)
@@ -128,7 +126,7 @@ class _Loader:
         config = self._config
         if config.query_key_norm is None:
             return None
-        query, key = self._vector("query_norm", index), self._vector("key_norm", index)
+        query, key = self._reader.norm("query_norm", index), self._reader.norm("key_norm", index)
         if config.query_key_norm == "head":
             return HeadNorm(query, key, config.num_heads, config.num_kv_heads, config.norm_eps)
         return ProjectionNorm(query, key, config.num_heads, config.norm_eps)
@@ -155,25 +153,8 @@ class _Loader:
             ACTIVATIONS[self._config.activation],
         )
 
-    def _stack(self, matrix: Matrix, layer: int | None = None, expert: int | None = None) -> Tensor:
-        shape = (sum(matrix.rows), matrix.columns)
-        target = torch.empty(shape, dtype=self._dtype, device=self._device)
-        for name, part in zip(matrix.names, target.split(matrix.rows), strict=True):
-            part.copy_(self._weights.read(layout.Tensor(name, layer, expert)))
-        return target
-
     def _linear(self, matrix: Matrix, layer: int, expert: int | None = None) -> Linear:
-        weight = self._stack(matrix, layer, expert)
-        if not matrix.bias:
-            return Linear(weight)
-        biases = [self._weights.read(layout.Tensor(name, layer, expert, bias=True)) for name in matrix.names]
-        return Linear(weight, torch.cat(biases).to(self._device, self._dtype))
+        return Linear(self._reader.matrix(matrix, layer, expert), self._reader.bias(matrix, layer, expert))
 
     def _norm(self, name: str, layer: int | None = None) -> Norm:
-        return Norm(self._vector(name, layer), self._config.norm_eps)
-
-    def _vector(self, name: str, layer: int | None) -> Tensor:
-        vector = norm_vector(
-            self._weights.read(layout.Tensor(name, layer)), self._config.norm_weights_from_one
-        )
-        return vector.to(self._device, vector.dtype if self._config.norm_weights_from_one else self._dtype)
+        return Norm(self._reader.norm(name, layer), self._config.norm_eps)

@@ -17,9 +17,11 @@ _STORED = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 
 
 def choose_dtype(name: str, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """ "auto" is float32 on the CPU, else what the file holds."""
+    """ "auto" is float32 on the CPU, and on a GPU what the file holds, but no more than 16 bits."""
     if name == "auto":
-        return torch.float32 if device.type == "cpu" or stored == torch.float64 else stored
+        if device.type == "cpu":
+            return torch.float32
+        return stored if stored.itemsize <= 2 else torch.bfloat16
     if name == "int8":
         raise ConfigError("precision is int8, in which only decoders are computed; ask for auto or float32.")
     if name == "fp8":

@@ -94,7 +94,6 @@ class NativeModel:
     """Not thread-safe: one caller steps, a few threads of its own compute."""
 
     precision = "int8"
-    kv_itemsize = 2
     overlaps = False
 
     def __init__(
@@ -110,6 +109,7 @@ class NativeModel:
         native = lib.library()
         assert native is not None, "the loader asks first"
         self.config = config
+        self.kv_bytes_per_token = config.kv_bytes_per_token(torch.float16.itemsize)
         self.device = torch.device("cpu")
         self._native = native
         self._layers = layers
@@ -160,7 +160,7 @@ class NativeModel:
         try:
             self._cache = torch.empty((config.num_layers, 2, room.num_blocks, cell), dtype=torch.float16)
         except RuntimeError:
-            wanted = config.num_layers * 2 * room.num_blocks * cell * self.kv_itemsize
+            wanted = config.num_layers * 2 * room.num_blocks * cell * torch.float16.itemsize
             raise EngineUnavailableError(
                 f"There is no memory for a KV cache of {wanted >> 20} MiB; lower kv_cache_memory."
             ) from None
@@ -217,7 +217,7 @@ class NativeModel:
         found: list[int] = tokens.tolist()
         return lambda: found
 
-    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return 0
 
     def logits(self, hidden: Tensor) -> Tensor:

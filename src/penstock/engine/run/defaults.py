@@ -9,7 +9,7 @@ CPU_MAX_RUNNING, CPU_STEP_TOKENS, CPU_KV_TOKENS, CPU_KV_BYTES, CPU_KV_SHARE = 64
 GPU_MAX_RUNNING, GPU_STEP_TOKENS = 256, 8192
 # Tokens in a KV block. Prefixes are shared block by block; a GPU reads them best in longer runs.
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 16, 64
-ACTIVATION_BYTES = GIB  # kept free on a GPU beside weights and cache
+ACTIVATION_BYTES = GIB  # beside weights and cache on a GPU, where it was not measured
 
 
 def cpu_kv_bytes(available: int, per_token: int, context: int) -> int:
@@ -18,6 +18,6 @@ def cpu_kv_bytes(available: int, per_token: int, context: int) -> int:
     return int(min(max(context, CPU_KV_TOKENS) * per_token, CPU_KV_BYTES, CPU_KV_SHARE * available))
 
 
-def gpu_kv_bytes(total: int, free: int, fraction: float) -> int:
+def gpu_kv_bytes(total: int, free: int, fraction: float, activations: int = ACTIVATION_BYTES) -> int:
     """What is left of the allowed `fraction` of a GPU's memory, `free` counted with the weights in."""
-    return int(total * fraction) - (total - free) - ACTIVATION_BYTES
+    return int(total * fraction) - (total - free) - activations

@@ -71,14 +71,14 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     )
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
-    per_token = model.config.kv_bytes_per_token(model.kv_itemsize)
+    per_token = model.kv_bytes_per_token
     context = config.max_model_len or model.config.context_length
     block = block_size(config, model.device)
     whole_blocks = -(-context // block) * block
     available = config.kv_cache_memory or (
         cpu_kv_bytes(available_memory(), per_token, whole_blocks)
         if on_cpu
-        else _gpu_memory(config, model.device)
+        else _gpu_memory(config, model, max_step_tokens, max_running, block)
     )
     num_blocks = available // (per_token * block)
     if config.max_model_len is not None and config.max_model_len > model.config.longest_context:
@@ -102,12 +102,14 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     return EngineSize(num_blocks, block, context, max_running, max_step_tokens)
 
 
-def _gpu_memory(config: EngineConfig, device: torch.device) -> int:
-    free, total = torch.cuda.mem_get_info(device)
-    allowed = gpu_kv_bytes(total, free, config.memory_fraction)
+def _gpu_memory(config: EngineConfig, model: StepModel, max_rows: int, max_running: int, block: int) -> int:
+    activations = model.activation_bytes(max_rows, max_running, block)
+    free, total = torch.cuda.mem_get_info(model.device)
+    allowed = gpu_kv_bytes(total, free, config.memory_fraction, activations)
     if allowed <= 0:
         raise ConfigError(
-            f"No GPU memory is left for the KV cache: {free / GIB:.1f} of {total / GIB:.1f} GiB are free and "
-            f"memory_fraction is {config.memory_fraction}."
+            f"No GPU memory is left for the KV cache: {free / GIB:.1f} of {total / GIB:.1f} GiB are free, a "
+            f"step needs {activations / GIB:.1f} GiB and memory_fraction is {config.memory_fraction}; lower "
+            "max_step_tokens, or take a smaller model or precision."
         )
     return allowed

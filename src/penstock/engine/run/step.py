@@ -40,7 +40,7 @@ class StepModel(Protocol):
     config: DecoderConfig
     device: torch.device
     precision: str
-    kv_itemsize: int  # bytes of one cached number
+    kv_bytes_per_token: int  # of the cache, in all layers
     drawer: Drawer  # of tokens from its logits
     overlaps: bool  # it returns before the device is done, so that a step can be prepared meanwhile
 
@@ -69,7 +69,7 @@ class StepModel(Protocol):
     def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
         """Have drawn tokens sent to the host; what is returned waits for them."""
 
-    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         """Memory of the device that the largest step needs beside weights and cache; before `open`."""
 
     def logits(self, hidden: Tensor) -> Tensor:

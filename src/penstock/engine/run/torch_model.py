@@ -26,7 +26,7 @@ class TorchModel:
         self.config = decoder.config
         self.device = decoder.device
         self.precision = str(decoder.dtype).removeprefix("torch.")
-        self.kv_itemsize = decoder.dtype.itemsize
+        self.kv_bytes_per_token = decoder.config.kv_bytes_per_token(decoder.dtype.itemsize)
         self.drawer = _drawer(decoder.device)
         self._cache: list[KVLayer] = []
         self._block_size = self._scratch_block = 0
@@ -67,7 +67,7 @@ class TorchModel:
     def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
         return tokens.tolist
 
-    def activation_bytes(self, max_rows: int, max_running: int) -> int:
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return ACTIVATION_BYTES
 
     def logits(self, hidden: Tensor) -> Tensor:

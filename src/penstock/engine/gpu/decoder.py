@@ -1,0 +1,266 @@
+"""The decoder on a GPU: the library's matmuls, fused kernels between them; for few rows, fused matmuls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels import skinny
+from penstock.engine.gpu.linear import Fp8Linear, GpuLinear
+from penstock.engine.gpu.operations import Operations
+from penstock.engine.layers.rotary import Rotary
+from penstock.engine.models.config import DecoderConfig
+
+Projection = GpuLinear | Fp8Linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLayer:
+    qkv: Projection
+    attention_output: Projection
+    gate_up: Projection
+    down: Projection
+    norms: Mapping[str, Tensor]  # by the names of models/layout.py
+    rotary: Rotary | None
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowInputs:
+    """One entry for each row of a step, on the device."""
+
+    tokens: Tensor
+    positions: Tensor  # int64
+    places: Tensor  # int64: block * block size + offset
+
+
+class Attention(Protocol):
+    """How the rows of a step look at the cache."""
+
+    def __call__(self, query: Tensor, cache: PagedLayer, window: int | None, out: Tensor) -> None:
+        """query: [rows, heads, head size]; out: [rows, heads * head size]."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What goes into a matmul: rows as they are, or in eight bits with a scale each."""
+
+    values: Tensor
+    scales: Tensor | None = None
+
+
+class GpuDecoder:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        embedding: Tensor,
+        layers: Sequence[GpuLayer],
+        final_norm: Tensor,
+        head: GpuLinear | None,
+        operations: Operations,
+        *,
+        skinny_rows: int,
+    ) -> None:
+        """`skinny_rows`: steps of at most so many rows are computed with fused matmuls."""
+        self.config = config
+        self.embedding = embedding
+        self.layers = layers
+        self._final_norm = final_norm
+        self._head = head
+        self._operations = operations
+        # The norm is part of a fused matmul, so it must be the thing before it, and the only one.
+        self._skinny_rows = skinny_rows if config.norms == "before" else 0
+        multiplier = torch.tensor(config.embedding_multiplier, dtype=embedding.dtype)
+        # Rounded to the precision of the embedding, as the models were trained.
+        self._embedding_multiplier = float(multiplier)
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.dtype
+
+    @property
+    def matrices(self) -> list[Projection]:
+        """All but the embedding, which is only looked up."""
+        found: list[Projection] = []
+        for layer in self.layers:
+            found += (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
+        return found if self._head is None else [*found, self._head]
+
+    def prepare(self, positions: int) -> None:
+        """Make ready for sequences of up to so many tokens."""
+        for rotary in {layer.rotary for layer in self.layers} - {None}:
+            assert rotary is not None
+            rotary.prepare(positions)
+
+    def forward(self, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention) -> Tensor:
+        """The hidden states after the last layer, [rows, hidden size]."""
+        hidden = F.embedding(inputs.tokens, self.embedding)
+        if self._embedding_multiplier != 1.0:
+            hidden = hidden * self._embedding_multiplier
+        if hidden.shape[0] <= self._skinny_rows:
+            self._few_rows(hidden, inputs, cache, attention)
+        else:
+            self._many_rows(hidden, inputs, cache, attention)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, vocabulary], in the precision of the output matrix unless something more is done to them."""
+        assert self._head is not None, "the core asks for logits only where there is an output matrix"
+        if hidden.shape[0] <= self._skinny_rows:
+            logits = hidden.new_empty((hidden.shape[0], self._head.weight.shape[0]))
+            skinny.norm_linear(hidden, self._final_norm, self.config.norm_eps, self._head.weight, out=logits)
+        else:
+            logits = self._head(self.normed(hidden))
+        cap = self.config.logits_softcap
+        if cap is not None:
+            logits = logits.float().div_(cap).tanh_().mul_(cap)
+        return (
+            logits if self.config.logits_divisor == 1.0 else logits.float().div_(self.config.logits_divisor)
+        )
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        out = torch.empty_like(hidden)
+        self._operations.add_norm(hidden, None, self._final_norm, self.config.norm_eps, out=out)
+        return out
+
+    def _many_rows(
+        self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
+    ) -> None:
+        """`hidden` becomes what comes out."""
+        layers = self.layers
+        x = self._add_norm(hidden, None, layers[0].norms.get("attention_norm"), None, layers[0].qkv)
+        for index, layer in enumerate(layers):
+            attended = self._attend(layer, cache[index], _apply(layer.qkv, x), inputs, attention)
+            added = _apply(layer.attention_output, self._rows(attended, layer.attention_output))
+            norms = layer.norms
+            x = self._add_norm(
+                hidden, added, norms.get("mlp_norm"), norms.get("attention_post_norm"), layer.gate_up
+            )
+            added = _apply(layer.down, self._activate(_apply(layer.gate_up, x), layer.down))
+            last = index + 1 == len(layers)
+            following = None if last else layers[index + 1].norms.get("attention_norm")
+            after = None if last else layers[index + 1].qkv
+            x = self._add_norm(hidden, added, following, norms.get("mlp_post_norm"), after)
+
+    def _few_rows(
+        self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
+    ) -> None:
+        eps, rows = self.config.norm_eps, hidden.shape[0]
+        multiplier = self.config.residual_multiplier
+        for layer, kv in zip(self.layers, cache, strict=True):
+            qkv = hidden.new_empty((rows, layer.qkv.weight.shape[0]))
+            skinny.norm_linear(
+                hidden, layer.norms["attention_norm"], eps, layer.qkv.weight, **_parts(layer.qkv), out=qkv
+            )
+            attended = self._attend(layer, kv, qkv, inputs, attention)
+            output = layer.attention_output
+            skinny.linear_add(attended, output.weight, hidden, **_parts(output), multiplier=multiplier)
+            inner = hidden.new_empty((rows, layer.gate_up.weight.shape[0] // 2))
+            skinny.gated_linear(
+                hidden,
+                layer.norms["mlp_norm"],
+                eps,
+                layer.gate_up.weight,
+                **_parts(layer.gate_up),
+                activation=self.config.activation,
+                out=inner,
+            )
+            skinny.linear_add(inner, layer.down.weight, hidden, **_parts(layer.down), multiplier=multiplier)
+
+    def _attend(
+        self, layer: GpuLayer, cache: PagedLayer, qkv: Tensor, inputs: RowInputs, attention: Attention
+    ) -> Tensor:
+        config = self.config
+        heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
+        query_norm, key_norm = layer.norms.get("query_norm"), layer.norms.get("key_norm")
+        if config.query_key_norm == "projection":
+            assert query_norm is not None
+            assert key_norm is not None
+            query, key, _ = qkv.split((heads * dim, kv_heads * dim, kv_heads * dim), dim=1)
+            for part, weight in ((query, query_norm), (key, key_norm)):
+                part.copy_(F.rms_norm(part.to(weight.dtype), weight.shape, weight, config.norm_eps))
+            query_norm = key_norm = None
+        self._operations.rotate_and_store(
+            qkv,
+            cache,
+            inputs.positions,
+            inputs.places,
+            heads=heads,
+            kv_heads=kv_heads,
+            cos=None if layer.rotary is None else layer.rotary.cos,
+            sin=None if layer.rotary is None else layer.rotary.sin,
+            query_norm=query_norm,
+            key_norm=key_norm,
+            eps=config.norm_eps,
+        )
+        out = qkv.new_empty((qkv.shape[0], heads * dim))
+        attention(qkv[:, : heads * dim].unflatten(1, (heads, dim)), cache, layer.window, out)
+        return out
+
+    def _add_norm(
+        self,
+        hidden: Tensor,
+        delta: Tensor | None,
+        weight: Tensor | None,
+        post_weight: Tensor | None,
+        projection: Projection | None,
+    ) -> _Rows:
+        """Add to the residual stream; the rows that `projection` is then given. None: nothing follows."""
+        quantized = isinstance(projection, Fp8Linear)
+        rows = _room(hidden, quantized) if quantized or weight is not None else _Rows(hidden)
+        self._operations.add_norm(
+            hidden,
+            delta,
+            weight,
+            self.config.norm_eps,
+            post_weight=post_weight,
+            multiplier=self.config.residual_multiplier,
+            out=rows.values,
+            scales=rows.scales,
+        )
+        return rows
+
+    def _activate(self, gate_up: Tensor, projection: Projection) -> _Rows:
+        inner = gate_up[:, : gate_up.shape[1] // 2]
+        rows = _room(inner, isinstance(projection, Fp8Linear))
+        self._operations.activate(gate_up, self.config.activation, out=rows.values, scales=rows.scales)
+        return rows
+
+    def _rows(self, x: Tensor, projection: Projection) -> _Rows:
+        if not isinstance(projection, Fp8Linear):
+            return _Rows(x)
+        rows = _room(x, True)
+        assert rows.scales is not None
+        self._operations.quantize_rows(x, out=rows.values, scales=rows.scales)
+        return rows
+
+
+def _room(like: Tensor, quantized: bool) -> _Rows:
+    """Unwritten rows of the shape of `like`."""
+    if not quantized:
+        return _Rows(like.new_empty(like.shape))
+    values = torch.empty(like.shape, dtype=torch.float8_e4m3fn, device=like.device)
+    return _Rows(values, torch.empty(like.shape[0], dtype=torch.float32, device=like.device))
+
+
+def _apply(projection: Projection, rows: _Rows) -> Tensor:
+    if isinstance(projection, Fp8Linear):
+        assert rows.scales is not None
+        return projection(rows.values, rows.scales)
+    return projection(rows.values)
+
+
+def _parts(projection: Projection) -> dict[str, Tensor | None]:
+    """What a fused matmul must know of a projection beside its weight."""
+    scales = projection.scales if isinstance(projection, Fp8Linear) else None
+    return {"scales": scales, "bias": projection.bias}

@@ -1,0 +1,101 @@
+"""Steps in which every sequence computes one token and draws the next: the same launches again and again, so
+they are captured. Their inputs lie where they always lie; a step only says whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from penstock.engine.gpu.batch import DecodeBatch
+from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.decoder import GpuDecoder
+from penstock.engine.gpu.graphs import Graphs, Kind, padded_size
+from penstock.engine.gpu.inputs import RowBuffers, Scores, StepAttention
+from penstock.engine.gpu.kernels.decode_attention import Workspace, choose_splits, processors
+from penstock.engine.gpu.kernels.sampling import draw
+from penstock.engine.gpu.prefixes import PrefixPlanner
+from penstock.engine.run.slots import Slots, upload
+from penstock.engine.run.step import Step
+
+MOST_SPLITS = 16  # of a shared prefix
+
+
+class Decodes:
+    def __init__(
+        self,
+        decoder: GpuDecoder,
+        cache: Sequence[PagedLayer],
+        slots: Slots,
+        scores: Scores,
+        room: Workspace,
+        *,
+        block_size: int,
+        scratch: int,
+        shares: bool,
+    ) -> None:
+        """`scratch`: where padding is written. `shares`: prefixes in common are read once for all."""
+        self._decoder = decoder
+        self._cache = cache
+        self._slots = slots
+        self._scores = scores
+        self._room = room
+        self._block_size = block_size
+        self._scratch = scratch
+        # The last slot is nobody's: rows that only fill a step up have it.
+        self._most = slots.tokens.shape[0] - 1
+        self._whose = torch.zeros((3, self._most), dtype=torch.int32, device=slots.device)
+        self._rows = RowBuffers.of(self._most, slots.device)
+        self._drawn = torch.empty(self._most, dtype=torch.int64, device=slots.device)
+        self._prefixes = PrefixPlanner(self._most, block_size, slots.device) if shares else None
+        self._graphs = Graphs()
+
+    def run(self, step: Step) -> Tensor:
+        """The drawn tokens, until the next run."""
+        sequences = len(step.slots)
+        kind = self._kind(step, padded_size(sequences, self._most))
+        # Slot, position of the token that is computed, position of the one that is drawn.
+        whose = np.empty((3, self._most), dtype=np.int32)
+        whose[0, sequences:], whose[1, sequences:], whose[2, sequences:] = self._most, -1, 0
+        whose[0, :sequences] = step.slots
+        whose[1, :sequences] = step.starts
+        whose[2, :sequences] = whose[1, :sequences] + 1
+        self._whose.copy_(upload(whose, self._slots.device), non_blocking=True)
+        self._graphs.run(kind, lambda: self._compute(kind))
+        return self._drawn[:sequences]
+
+    def _kind(self, step: Step, size: int) -> Kind:
+        filtered = not self._slots.parameters.filtered.isdisjoint(step.slots)
+        tiles = shared_splits = 0
+        if self._prefixes is not None:
+            self._prefixes.plan(step, self._slots)
+            tiles = self._prefixes.tiles
+        if tiles and self._prefixes is not None:
+            kv_heads, where = self._decoder.config.num_kv_heads, self._slots.device
+            wanted = choose_splits(tiles, kv_heads, self._prefixes.longest, processors(where))
+            shared_splits = min(wanted, MOST_SPLITS)
+        return Kind(size, tiles, shared_splits, filtered)
+
+    def _compute(self, kind: Kind) -> None:
+        slots, starts, following = self._whose[:, : kind.size]
+        rows = self._rows.first(kind.size)
+        inputs = rows.gather(self._slots, slots, starts, self._block_size, self._scratch)
+        shared = None
+        if kind.tiles:
+            assert self._prefixes is not None
+            shared = self._prefixes.on_device(kind.size, kind.shared_splits)
+        batch = DecodeBatch(slots, rows.lengths, self._slots.blocks, 1, shared)
+        hidden = self._decoder.forward(
+            inputs, self._cache, StepAttention(self._scores, self._room, batch, None)
+        )
+        draw(
+            self._decoder.logits(hidden),
+            self._slots.parameters,
+            slots,
+            following,
+            filtered=kind.filtered,
+            out=self._drawn[: kind.size],
+            tokens_table=self._slots.tokens,
+        )

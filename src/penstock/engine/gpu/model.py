@@ -1,0 +1,143 @@
+"""A decoder on a GPU as the runner sees it: any step launched piece by piece, decodes as captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from penstock.engine.gpu import cache as paged
+from penstock.engine.gpu.decoder import GpuDecoder
+from penstock.engine.gpu.decodes import MOST_SPLITS, Decodes
+from penstock.engine.gpu.inputs import Layout, Scores, mixed_step
+from penstock.engine.gpu.kernels.decode_attention import Workspace, workspace
+from penstock.engine.gpu.sampling import GpuDrawer
+from penstock.engine.layers.sampler import Drawer
+from penstock.engine.run.slots import Slots
+from penstock.engine.run.step import Room, Step
+
+# Beside what a step was seen to need: captured graphs, and pieces that the allocator cannot use.
+SPARE_BYTES = 768 << 20
+
+
+class GpuModel:
+    def __init__(
+        self, decoder: GpuDecoder, precision: str, kv_dtype: torch.dtype, without: Collection[str] = ()
+    ) -> None:
+        """`without`: what is left out, to measure what it is worth."""
+        self._decoder = decoder
+        self.config = decoder.config
+        self.device = decoder.device
+        self.precision = precision
+        vector = paged.vector_bytes(self.config.head_dim, kv_dtype)
+        self.kv_bytes_per_token = 2 * self.config.num_layers * self.config.num_kv_heads * vector
+        self.overlaps = "overlap" not in without
+        self.drawer: Drawer = GpuDrawer()
+        self._kv_dtype = kv_dtype
+        self._without = without
+        self._scores = Scores(self.config.attention_scale, self.config.attention_softcap)
+        self._cache: list[paged.PagedLayer] = []
+        self._block_size = self._scratch = 0
+        self._room: Workspace | None = None
+        self._decodes: Decodes | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self._decoder.matrices)
+
+    @property
+    def weight_count(self) -> int:
+        return sum(matrix.count for matrix in self._decoder.matrices)
+
+    def open(self, room: Room) -> None:
+        self._decoder.prepare(room.max_model_len)
+        self._block_size = room.block_size
+        # One block more than the scheduler knows of: padding is written there.
+        self._scratch = room.num_blocks * room.block_size
+        self._cache = self._allocate(self.config.num_layers, room.num_blocks + 1, room.block_size)
+
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
+        """Seen in a step of that size; it also compiles most kernels."""
+        config, blocks = self.config, -(-max_rows // block_size)
+        self._decoder.prepare(max_rows)
+        (layer,) = self._allocate(1, blocks + 1, block_size)
+        slots = Slots(1, max_rows, blocks, self.device)
+        slots.blocks.copy_(torch.arange(blocks))
+        self._block_size, self._scratch = block_size, blocks * block_size
+        self._cache = [layer] * config.num_layers
+        self._room = None
+        torch.cuda.synchronize(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        hidden = self.forward(Step([0], [0], [max_rows], [range(blocks)]), slots)
+        if config.has_head:
+            self.logits(hidden[:max_running])
+        torch.cuda.synchronize(self.device)
+        needed = torch.cuda.max_memory_allocated(self.device) - before
+        self._cache, self._room = [], None
+        del layer, hidden, slots
+        torch.cuda.empty_cache()
+        return needed + SPARE_BYTES
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        paged.copy_blocks(self._cache, copies)
+
+    def forward(self, step: Step, slots: Slots) -> Tensor:
+        inputs, attention = mixed_step(
+            Layout.of(step),
+            slots,
+            self._scores,
+            self._workspace(slots),
+            block_size=self._block_size,
+            scratch=self._scratch,
+        )
+        return self._decoder.forward(inputs, self._cache, attention)
+
+    def decode(self, step: Step, slots: Slots) -> Tensor | None:
+        if "graphs" in self._without:
+            return None
+        if self._decodes is None:
+            self._decodes = Decodes(
+                self._decoder,
+                self._cache,
+                slots,
+                self._scores,
+                self._workspace(slots),
+                block_size=self._block_size,
+                scratch=self._scratch,
+                shares="shared_prefix" not in self._without,
+            )
+        return self._decodes.run(step)
+
+    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
+        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+
+        def wait() -> list[int]:
+            arrived.synchronize()
+            return host.tolist()
+
+        return wait
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._decoder.logits(hidden).float()
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        return self._decoder.normed(hidden)
+
+    def _allocate(self, layers: int, blocks: int, block_size: int) -> list[paged.PagedLayer]:
+        config = self.config
+        return paged.allocate(
+            layers, config.num_kv_heads, blocks, block_size, config.head_dim, self._kv_dtype, self.device
+        )
+
+    def _workspace(self, slots: Slots) -> Workspace:
+        if self._room is None:
+            rows = slots.tokens.shape[0]
+            self._room = workspace(
+                rows, self.config.num_heads, self.config.head_dim, MOST_SPLITS, self.device
+            )
+        return self._room
