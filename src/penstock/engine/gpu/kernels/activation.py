@@ -1,0 +1,81 @@
+"""The gate of a feed-forward layer."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
+from penstock.engine.kernels.activation import Activation
+
+_BLOCK = 1024  # columns of a program that need not know the rest of its row
+_SQRT_HALF = tl.constexpr(0.7071067811865476)
+_TWICE_SQRT_2_PI = tl.constexpr(1.5957691216057308)  # 2 sqrt(2 / pi)
+
+
+@triton.jit
+def activated(x, KIND: tl.constexpr):
+    """x: float32. The kinds are those of `penstock.engine.kernels.activation`."""
+    if KIND == "silu":
+        return x / (1.0 + tl.exp(-x))
+    elif KIND == "gelu":
+        return 0.5 * x * (1.0 + tl.erf(x * _SQRT_HALF))
+    elif KIND == "gelu_tanh":
+        # (1 + tanh(y)) / 2 is the logistic function of 2 y.
+        return x / (1.0 + tl.exp(-_TWICE_SQRT_2_PI * x * (1.0 + 0.044715 * x * x)))
+    else:
+        tl.static_assert(KIND == "relu")
+        return tl.maximum(x, 0.0)
+
+
+@triton.jit
+def _gated(gate_at, columns, kept, inner, KIND: tl.constexpr):
+    gate = tl.load(gate_at + columns, mask=kept, other=0.0).to(tl.float32)
+    up = tl.load(gate_at + inner + columns, mask=kept, other=0.0).to(tl.float32)
+    return activated(gate, KIND) * up
+
+
+@triton.jit
+def _activate(gate_up_at, out_at, inner, gate_up_stride, out_stride, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    kept = columns < inner
+    x = _gated(gate_up_at + row * gate_up_stride, columns, kept, inner, KIND)
+    tl.store(out_at + row * out_stride + columns, x.to(out_at.dtype.element_ty), mask=kept)
+
+
+@triton.jit
+def _activate_fp8(
+    gate_up_at,
+    out_at,
+    scales_at,
+    inner,
+    gate_up_stride,
+    out_stride,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    kept = columns < inner
+    x = _gated(gate_up_at + row * gate_up_stride, columns, kept, inner, KIND)
+    scale = fp8_scale(tl.max(tl.abs(x)))
+    tl.store(scales_at + row, scale)
+    tl.store(out_at + row * out_stride + columns, to_fp8(x, scale, out_at.dtype.element_ty), mask=kept)
+
+
+def activate(gate_up: Tensor, activation: Activation, *, out: Tensor, scales: Tensor | None = None) -> None:
+    """out = act(gate) * up of rows [gate, up]; in eight bits where there are scales."""
+    rows, inner = out.shape
+    if rows == 0:
+        return
+    strides = gate_up.stride(0), out.stride(0)
+    if scales is None:
+        grid = (rows, triton.cdiv(inner, _BLOCK))
+        _activate[grid](gate_up, out, inner, *strides, KIND=activation, BLOCK=_BLOCK, num_warps=4)
+    else:
+        block = triton.next_power_of_2(inner)
+        _activate_fp8[(rows,)](
+            gate_up, out, scales, inner, *strides, KIND=activation, BLOCK=block, num_warps=row_warps(block)
+        )

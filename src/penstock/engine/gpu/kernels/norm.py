@@ -1,0 +1,102 @@
+"""The residual and the norm of what comes next, in one pass over a row."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
+
+
+@triton.jit
+def _rms(x, size, eps):
+    """x over its root mean square; what lies beyond the row is zero."""
+    return x * tl.rsqrt(tl.sum(x * x) / size + eps)
+
+
+@triton.jit
+def _add_norm(
+    hidden_at,
+    delta_at,
+    post_weight_at,
+    weight_at,
+    out_at,
+    scales_at,
+    size,
+    hidden_stride,
+    delta_stride,
+    out_stride,
+    eps,
+    multiplier,
+    ADD: tl.constexpr,
+    POST_NORM: tl.constexpr,
+    NORM: tl.constexpr,
+    QUANTIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    kept = columns < size
+    hidden_row = hidden_at + row * hidden_stride + columns
+    x = tl.load(hidden_row, mask=kept, other=0.0).to(tl.float32)
+    if ADD:
+        delta = tl.load(delta_at + row * delta_stride + columns, mask=kept, other=0.0).to(tl.float32)
+        if POST_NORM:
+            post_weight = tl.load(post_weight_at + columns, mask=kept, other=0.0).to(tl.float32)
+            delta = _rms(delta, size, eps) * post_weight
+        # The norm is of what the next layer will read, rounded.
+        rounded = (x + multiplier * delta).to(hidden_at.dtype.element_ty)
+        tl.store(hidden_row, rounded, mask=kept)
+        x = rounded.to(tl.float32)
+    if NORM:
+        weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
+        x = _rms(x, size, eps) * weight
+    out_row = out_at + row * out_stride + columns
+    if QUANTIZE:
+        scale = fp8_scale(tl.max(tl.abs(x)))
+        tl.store(scales_at + row, scale)
+        tl.store(out_row, to_fp8(x, scale, out_at.dtype.element_ty), mask=kept)
+    else:
+        tl.store(out_row, x.to(out_at.dtype.element_ty), mask=kept)
+
+
+def add_norm(
+    hidden: Tensor,
+    delta: Tensor | None,
+    weight: Tensor | None,
+    eps: float,
+    *,
+    post_weight: Tensor | None = None,
+    multiplier: float = 1.0,
+    out: Tensor,
+    scales: Tensor | None = None,
+) -> None:
+    """hidden += multiplier * delta, in place, delta normed first where it has a weight; out = norm of hidden.
+
+    Without a weight out is hidden itself. With scales it is in eight bits.
+    """
+    rows, size = hidden.shape
+    if rows == 0:
+        return
+    block = triton.next_power_of_2(size)
+    _add_norm[(rows,)](
+        hidden,
+        delta,
+        post_weight,
+        weight,
+        out,
+        scales,
+        size,
+        hidden.stride(0),
+        0 if delta is None else delta.stride(0),
+        out.stride(0),
+        eps,
+        multiplier,
+        ADD=delta is not None,
+        POST_NORM=post_weight is not None,
+        NORM=weight is not None,
+        QUANTIZE=scales is not None,
+        BLOCK=block,
+        num_warps=row_warps(block),
+    )
