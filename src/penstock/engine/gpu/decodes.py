@@ -17,8 +17,9 @@ from penstock.engine.gpu.inputs import RowBuffers, Scores, StepAttention
 from penstock.engine.gpu.kernels.decode_attention import Workspace, choose_splits, processors
 from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.gpu.prefixes import PrefixPlanner
-from penstock.engine.run.slots import Slots, upload
+from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
+from penstock.engine.run.transfer import upload
 
 MOST_SPLITS = 16  # of a shared prefix
 
@@ -34,9 +35,11 @@ class Decodes:
         *,
         block_size: int,
         scratch: int,
+        graphs: Graphs | None,
         shares: bool,
     ) -> None:
-        """`scratch`: where padding is written. `shares`: prefixes in common are read once for all."""
+        """`scratch`: where padding is written. `graphs`: without them a step is launched piece by piece.
+        `shares`: prefixes in common are read once for all."""
         self._decoder = decoder
         self._cache = cache
         self._slots = slots
@@ -50,7 +53,7 @@ class Decodes:
         self._rows = RowBuffers.of(self._most, slots.device)
         self._drawn = torch.empty(self._most, dtype=torch.int64, device=slots.device)
         self._prefixes = PrefixPlanner(self._most, block_size, slots.device) if shares else None
-        self._graphs = Graphs()
+        self._graphs = graphs
 
     def run(self, step: Step) -> Tensor:
         """The drawn tokens, until the next run."""
@@ -63,7 +66,10 @@ class Decodes:
         whose[1, :sequences] = step.starts
         whose[2, :sequences] = whose[1, :sequences] + 1
         self._whose.copy_(upload(whose, self._slots.device), non_blocking=True)
-        self._graphs.run(kind, lambda: self._compute(kind))
+        if self._graphs is None:
+            self._compute(kind)
+        else:
+            self._graphs.run(kind, lambda: self._compute(kind))
         return self._drawn[:sequences]
 
     def _kind(self, step: Step, size: int) -> Kind:

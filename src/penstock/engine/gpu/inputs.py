@@ -15,8 +15,9 @@ from penstock.engine.gpu.decoder import RowInputs
 from penstock.engine.gpu.kernels.chunk_attention import attend_chunks, chunk_tiles
 from penstock.engine.gpu.kernels.decode_attention import Workspace, attend_decodes
 from penstock.engine.gpu.kernels.inputs import gather_inputs
-from penstock.engine.run.slots import Slots, upload
+from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
+from penstock.engine.run.transfer import upload
 
 _ALIGNMENT = 4  # numbers: what a kernel was compiled for begins at a multiple of 16 bytes
 
@@ -133,9 +134,7 @@ def mixed_step(
     alone = layout.alone
     counts = layout.counts[alone:]
     first_rows = alone + np.cumsum(counts, dtype=np.int32) - counts
-    tiles = np.array(chunk_tiles(layout.starts[alone:].tolist(), counts.tolist()), dtype=np.int32).reshape(
-        -1, 2
-    )
+    tiles = chunk_tiles(layout.starts[alone:].tolist(), counts.tolist())
     parts = [
         layout.row_slots(),
         layout.row_positions(),
@@ -144,7 +143,7 @@ def mixed_step(
         layout.starts[alone:],
         counts,
         first_rows,
-        tiles.ravel(),
+        np.array(tiles, dtype=np.int32).ravel(),
     ]
     sent = _uploaded(parts, slots.device)
     rows, positions, alone_slots, chunk_slots, starts, queries, first, flat_tiles = sent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.engine.gpu import cache as paged
 from penstock.engine.gpu.decoder import GpuDecoder
 from penstock.engine.gpu.decodes import MOST_SPLITS, Decodes
+from penstock.engine.gpu.graphs import Graphs
 from penstock.engine.gpu.inputs import Layout, Scores, mixed_step
 from penstock.engine.gpu.kernels.decode_attention import Workspace, workspace
 from penstock.engine.gpu.sampling import GpuDrawer
@@ -94,9 +95,7 @@ class GpuModel:
         )
         return self._decoder.forward(inputs, self._cache, attention)
 
-    def decode(self, step: Step, slots: Slots) -> Tensor | None:
-        if "graphs" in self._without:
-            return None
+    def decode(self, step: Step, slots: Slots) -> Tensor:
         if self._decodes is None:
             self._decodes = Decodes(
                 self._decoder,
@@ -106,21 +105,10 @@ class GpuModel:
                 self._workspace(slots),
                 block_size=self._block_size,
                 scratch=self._scratch,
+                graphs=None if "graphs" in self._without else Graphs(),
                 shares="shared_prefix" not in self._without,
             )
         return self._decodes.run(step)
-
-    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
-        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-        host.copy_(tokens, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-
-        def wait() -> list[int]:
-            arrived.synchronize()
-            return host.tolist()
-
-        return wait
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._decoder.logits(hidden).float()

@@ -7,10 +7,12 @@ import torch
 
 from penstock.engine.gpu.batch import TILE_MEMBERS, SharedPrefixes
 from penstock.engine.memory.sharing import shared_prefixes
-from penstock.engine.run.slots import Slots, upload
+from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
+from penstock.engine.run.transfer import upload
 
 LEAST_MEMBERS = 4
+LEAST_TOKENS = 256  # below, reading them apart costs less than joining what was read
 
 
 class PrefixPlanner:
@@ -36,7 +38,7 @@ class PrefixPlanner:
         size = self._block_size
         # Whole blocks that all members only read.
         tables = [table[: start // size] for table, start in zip(step.tables, step.starts, strict=True)]
-        groups = shared_prefixes(tables, size, least_members=LEAST_MEMBERS)
+        groups = shared_prefixes(tables, size, least_tokens=LEAST_TOKENS, least_members=LEAST_MEMBERS)
         lengths = np.zeros(self._lengths.shape[0], dtype=np.int32)
         members = np.full((self._most_tiles, TILE_MEMBERS), -1, dtype=np.int32)
         tiles = np.zeros((2, self._most_tiles), dtype=np.int32)

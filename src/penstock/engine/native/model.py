@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -212,10 +212,6 @@ class NativeModel:
 
     def decode(self, step: Step, slots: Slots) -> Tensor | None:
         return None
-
-    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
-        found: list[int] = tokens.tolist()
-        return lambda: found
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return 0

@@ -15,6 +15,7 @@ from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, Sampl
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
+from penstock.engine.run.transfer import download
 from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
 
@@ -131,7 +132,7 @@ class Runner:
         if tokens is None:
             return None
         sampling = [grant.sequence for grant in grants]
-        return Launched(plan, StepResult(), sampling, tokens=self._model.fetch(tokens))
+        return Launched(plan, StepResult(), sampling, tokens=download(tokens))
 
     def _compute(self, plan: StepPlan) -> Launched:
         hidden = self._model.forward(_step(plan), self._slots)
@@ -157,7 +158,7 @@ class Runner:
         launched.sampled = sampled = sample(logits, batch, self._model.drawer)
         launched.logprob_rows = batch.logprob_rows
         self._slots.append(batch, sampled.tokens)
-        launched.tokens = self._model.fetch(sampled.tokens)
+        launched.tokens = download(sampled.tokens)
 
     def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
         """Log-probabilities of the prompt tokens that follow this chunk's own."""

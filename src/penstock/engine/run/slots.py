@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import choice_seed
 from penstock.engine.layers.sampler import Parameters, Penalties, SamplingBatch, indices
 from penstock.engine.request import SamplingParams
+from penstock.engine.run.transfer import upload, write_rows
 from penstock.engine.schedule.sequence import Sequence
 
 _TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY = range(6)
@@ -206,28 +205,6 @@ class Slots:
                 batch.bans.append((row, self._ids(last)))
         if sequence.processors:
             batch.processors.append((row, partial(_processed, sequence)))
-
-
-def upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Numbers of the host on the device, without waiting for it."""
-    found = torch.from_numpy(np.ascontiguousarray(values))
-    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
-
-
-def write_rows(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
-    """Each piece: a row of `target`, the first column, and int32 values from there on."""
-    if target.device.type == "cpu":
-        for row, start, values in pieces:
-            target[row, start : start + len(values)] = torch.tensor(values, dtype=torch.int32)
-        return
-    # One copy and one kernel for all of them.
-    stride = target.stride(0)
-    places = np.concatenate(
-        [np.arange(row * stride + start, row * stride + start + len(v)) for row, start, v in pieces]
-    )
-    numbers = np.concatenate([np.array(values, dtype=np.int64) for *_, values in pieces])
-    both = upload(np.stack((places, numbers)), target.device)
-    target.view(-1).scatter_(0, both[0], both[1].to(torch.int32))
 
 
 def _mark(slots: set[int], slot: int, wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,9 +65,6 @@ class StepModel(Protocol):
     def decode(self, step: Step, slots: Slots) -> Tensor | None:
         """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are
         also in their slots. None: there is no such way; asked for only of models that overlap."""
-
-    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
-        """Have drawn tokens sent to the host; what is returned waits for them."""
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         """Memory of the device that the largest step needs beside weights and cache; before `open`."""

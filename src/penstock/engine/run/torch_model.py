@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -63,9 +63,6 @@ class TorchModel:
 
     def decode(self, step: Step, slots: Slots) -> Tensor | None:
         return None
-
-    def fetch(self, tokens: Tensor) -> Callable[[], list[int]]:
-        return tokens.tolist
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return ACTIVATION_BYTES

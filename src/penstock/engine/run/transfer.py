@@ -1,0 +1,50 @@
+"""Between host and device, without waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+def upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Numbers of the host on the device, without waiting for it."""
+    found = torch.from_numpy(np.ascontiguousarray(values))
+    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
+
+
+def write_rows(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
+    """Each piece: a row of `target`, the first column, and int32 values from there on."""
+    if target.device.type == "cpu":
+        for row, start, values in pieces:
+            target[row, start : start + len(values)] = torch.tensor(values, dtype=torch.int32)
+        return
+    # One copy and one kernel for all of them.
+    stride = target.stride(0)
+    places = np.concatenate(
+        [np.arange(row * stride + start, row * stride + start + len(v)) for row, start, v in pieces]
+    )
+    numbers = np.concatenate([np.array(values, dtype=np.int64) for *_, values in pieces])
+    both = upload(np.stack((places, numbers)), target.device)
+    target.view(-1).scatter_(0, both[0], both[1].to(torch.int32))
+
+
+def download(values: Tensor) -> Callable[[], list[int]]:
+    """Have numbers sent to the host; what is returned waits for them."""
+    if values.device.type == "cpu":
+        found: list[int] = values.tolist()
+        return lambda: found
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def wait() -> list[int]:
+        arrived.synchronize()
+        return host.tolist()
+
+    return wait
