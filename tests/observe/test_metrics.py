@@ -17,8 +17,8 @@ INFO = EngineInfo(
     load_seconds=0.1,
 )  # fmt: skip
 STATS = EngineStats(
-    running=2, waiting=1, blocks_total=100, blocks_free=60, blocks_cached=15, steps=9, prompt_tokens=50,
-    generated_tokens=40, prefix_queries=30, prefix_hits=20, preemptions=3,
+    running=2, waiting=1, blocks_total=100, blocks_free=60, blocks_cached=15, steps=9, oom_steps=2,
+    prompt_tokens=50, generated_tokens=40, prefix_queries=30, prefix_hits=20, preemptions=3,
     kv_allocated_tokens=100, kv_used_tokens=97,
 )  # fmt: skip
 
@@ -55,6 +55,7 @@ def test_the_engine_state_is_exported_under_vllms_names() -> None:
         "vllm:prefix_cache_hits_total": 20,
         "vllm:num_preemptions_total": 3,
         "penstock_engine_steps_total": 9,
+        "penstock_engine_oom_total": 2,
         "penstock_kv_waste_ratio": pytest.approx(0.03),
     }.items():
         assert values[name, ()] == value

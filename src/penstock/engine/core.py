@@ -1,4 +1,4 @@
-"""The loop's body: receive, schedule, run, emit. `LLM`, the server and the benchmarks all drive this."""
+"""One model, ready to be driven: `LLM`, the server and the benchmarks all submit, step and cancel here."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.engine.config import EngineConfig, EngineInfo, Task
-from penstock.engine.failures import FailedSteps
+from penstock.engine.loop import Loop
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.pooling import decoder_pooling
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.run.loading import load_model
-from penstock.engine.run.runner import Runner, StepResult
+from penstock.engine.run.runner import Runner
 from penstock.engine.run.sizing import choose_device, size_engine
 from penstock.engine.run.step import Room
-from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
+from penstock.engine.schedule.scheduler import Limits, Scheduler
 from penstock.engine.schedule.sequence import LogitsProcessor
-from penstock.engine.schedule.sequence import Sequence as LiveSequence
 from penstock.errors import InvalidRequestError
 
 
@@ -31,14 +30,7 @@ class EngineCore:
         device = choose_device(config.device)
         config.check_device(device.type)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        model, quantization = load_model(
-            config.model,
-            device,
-            config.precision,
-            generates=pooling is None,
-            threads=config.threads,
-            load_format=config.load_format,
-        )
+        model, quantization = load_model(config, device, generates=pooling is None)
         size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
@@ -54,8 +46,7 @@ class EngineCore:
             ageing_seconds=config.ageing_seconds,
         )
         self._scheduler = Scheduler(limits, memory)
-        self._stats = EngineStats(blocks_total=size.num_blocks)
-        self._failed_steps = FailedSteps()
+        self._loop = Loop(self._scheduler, self._runner, clock)
         self.info = EngineInfo(
             architecture=model.config.architecture,
             device=str(device),
@@ -77,7 +68,7 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work
+        return self._loop.has_work
 
     def submit(self, request: Request, processors: tuple[LogitsProcessor, ...] = ()) -> None:
         """Accept a request, or raise InvalidRequestError or QueueFullError.
@@ -113,82 +104,12 @@ class EngineCore:
         return [TokenEvent(request_id=request_id, index=s.index, finish_reason="cancelled") for s in ended]
 
     def step(self) -> list[TokenEvent]:
-        """Compute one step; the tokens it gave. Sleeps out the arrival window if nothing else is to do."""
-        plan = self._scheduler.schedule(self._clock())
-        if not plan.grants:
-            if plan.wake_at is not None:
-                time.sleep(max(0.0, plan.wake_at - self._clock()))
-            return []
-        try:
-            result = self._runner.collect(self._runner.launch(plan))
-        except Exception as error:
-            return self._fail(plan, error)
-        self._failed_steps.clear()
-        # Before the scheduler takes the results: those who finish give their blocks back.
-        self._count(plan, result)
-        computed = self._scheduler.complete(plan, result.tokens, failed=result.failures)
-        return [_event(sequence, result) for sequence in computed]
+        """Compute one step; the tokens it gave, or those of the step before where the device works ahead."""
+        return self._loop.step()
 
     def stats(self) -> EngineStats:
-        scheduler, memory = self._scheduler, self._scheduler.memory
-        return replace(
-            self._stats,
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
-            blocks_free=memory.num_free,
-            blocks_cached=memory.num_cached,
-            prefix_queries=scheduler.prefix_queries,
-            prefix_hits=scheduler.prefix_hits,
-            preemptions=scheduler.preemptions,
-        )
+        return self._loop.stats()
 
     def check(self) -> None:
         """Assert that no block, slot or sequence was lost; meant for idle moments and tests."""
         self._scheduler.check()
-
-    def _count(self, plan: StepPlan, result: StepResult) -> None:
-        stats = self._stats
-        stats.steps += 1
-        stats.generated_tokens += len(result.tokens)
-        # A prompt counts once, with its first token, however often it was chunked, preempted or forked.
-        first = [g.sequence for g in plan.grants if g.completes and not g.sequence.num_output]
-        stats.prompt_tokens += sum(s.prompt_len for s in first if s.origin is None)
-        allocated, used = self._scheduler.kv_tokens()
-        stats.kv_allocated_tokens += allocated
-        stats.kv_used_tokens += used + plan.num_tokens
-
-    def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
-        """The device failed: end the step's requests, keep the others. Re-raise when it keeps failing."""
-        self._stats.failed_steps += 1
-        message = self._failed_steps.add(error)
-        events = []
-        for grant in plan.grants:
-            sequence = grant.sequence
-            self._scheduler.cancel(sequence.request.id, sequence.index)
-            events.append(
-                TokenEvent(
-                    request_id=sequence.request.id, index=sequence.index, finish_reason="error", error=message
-                )
-            )
-        return events
-
-
-def _event(sequence: LiveSequence, result: StepResult) -> TokenEvent:
-    event = TokenEvent(
-        request_id=sequence.request.id,
-        index=sequence.index,
-        finish_reason=sequence.finish_reason,
-        stop_token=sequence.stop_token,
-        cached_tokens=sequence.cached,
-    )
-    if sequence.finish_reason == "error":
-        failure = result.failures[sequence]
-        event.error, event.invalid = failure.sentence, failure.invalid
-        return event
-    event.prompt_logprobs = result.prompt_logprobs.get(sequence, [])
-    event.embedding = result.vectors.get(sequence, b"")
-    if sequence.generates:
-        event.token_ids = [sequence.tokens[-1]]
-    if sequence in result.logprobs:
-        event.logprobs = [result.logprobs[sequence]]
-    return event

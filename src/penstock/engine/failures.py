@@ -10,6 +10,13 @@ logger = logging.getLogger("penstock.engine")
 MAX_FAILED_STEPS = 3
 
 
+# What a request ends with that is alone in the smallest step.
+TOO_LARGE = (
+    "The device has no memory to compute this request even by itself; send a shorter prompt, or lower the "
+    "engine's memory_fraction, so that the cache leaves more room for a step."
+)
+
+
 class OutOfDeviceMemory(Exception):  # noqa: N818 (a state of the device, and no mistake of anybody's)
     """The device has no memory for a step. The step has changed nothing that computing it again would not."""
 
@@ -32,3 +39,13 @@ class FailedSteps:
         if self._count >= MAX_FAILED_STEPS:
             raise error
         return f"The engine failed while computing this request ({type(error).__name__})."
+
+
+def log_shortage(error: OutOfDeviceMemory, tokens: int, sequences: int) -> None:
+    """Of the device's memory, for a step of this size."""
+    logger.warning(
+        "The device had no memory for a step of %d tokens of %d sequences; smaller ones follow (%s).",
+        tokens,
+        sequences,
+        error,
+    )

@@ -191,6 +191,7 @@ class EngineStats:
     blocks_cached: int = 0  # reusable, held by nobody
     steps: int = 0
     failed_steps: int = 0  # the device did not get through them
+    oom_steps: int = 0  # the device had no memory for them; they were computed in smaller ones
     prompt_tokens: int = 0
     generated_tokens: int = 0
     prefix_queries: int = 0  # prompt tokens looked up

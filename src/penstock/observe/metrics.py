@@ -280,4 +280,9 @@ _COUNTERS: Final[tuple[_Reading, ...]] = (
     ),
     ("vllm:num_preemptions", "Requests set back for lack of KV blocks.", lambda stats: stats.preemptions),
     ("penstock_engine_steps", "Steps computed.", lambda stats: stats.steps),
+    (
+        "penstock_engine_oom",
+        "Steps that the device had no memory for, computed in smaller ones instead.",
+        lambda stats: stats.oom_steps,
+    ),
 )

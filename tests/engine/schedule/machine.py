@@ -53,6 +53,7 @@ class Machine:
         max_model_len: int = 200,
         arrival_window: float = 0.0,
         ageing_seconds: float = 10.0,
+        overlap: bool = False,
     ) -> None:
         max_model_len = min(max_model_len, blocks * block_size)
         self.limits = Limits(
@@ -61,6 +62,9 @@ class Machine:
         self.memory = KVMemory(blocks, block_size, prefix_caching=prefix_caching)
         self.scheduler = Scheduler(self.limits, self.memory)
         self.device = Device(blocks, block_size)
+        self.overlap = overlap  # a step is planned while the one before it is still being computed
+        self.flight: tuple[StepPlan, list[int]] | None = None
+        self.device_tokens: dict[int, list[int]] = {}  # by slot, as the device itself wrote them
         self.now = 100.0
         self.requests: dict[str, Request] = {}
         self.outputs: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
@@ -100,34 +104,43 @@ class Machine:
         self.scheduler.check()
 
     def step(self) -> StepPlan:
-        """One step of the engine, as `core.py` and `run/runner.py` do it."""
+        """One step of the engine, as `loop.py` and `run/runner.py` do it."""
         running = {s.request.id for s in self.scheduler.running}
         plan = self.scheduler.schedule(self.now)
         self.preempted += sorted(running - {s.request.id for s in self.scheduler.running})
         self.plans.append(plan)
         self.scheduler.check()
         self._check_plan(plan)
-        self._execute(plan)
-        sampled = [
-            next_token(grant.sequence.tokens, grant.sequence.index) for grant in plan.grants if grant.samples
-        ]
+        launched = (plan, self._execute(plan))
+        if not self.overlap:
+            self._complete(*launched)
+        else:
+            flight, self.flight = self.flight, launched if plan.grants else None
+            if flight is not None:
+                self._complete(*flight)
+        self.scheduler.check()
+        for sequence in self.scheduler.running:
+            self._check_sequence(sequence)
+        self.now += STEP_SECONDS
+        return plan
+
+    def _complete(self, plan: StepPlan, sampled: list[int]) -> None:
         for sequence in self.scheduler.complete(plan, sampled):
             self.outputs[sequence.request.id, sequence.index].append(sequence.tokens[-1])
             if sequence.finish_reason is not None:
                 self._end(sequence, sequence.finish_reason)
-        self.scheduler.check()
-        for sequence in self.scheduler.running:
-            self.device.read(sequence.table, sequence.tokens, sequence.computed)
-        self.now += STEP_SECONDS
-        return plan
+
+    @property
+    def has_work(self) -> bool:
+        return self.flight is not None or self.scheduler.has_work
 
     def run(self, steps: int = 10_000) -> None:
         """Until nothing is left to do; every output must be the reference's."""
         for _ in range(steps):
-            if not self.scheduler.has_work:
+            if not self.has_work:
                 break
             self.step()
-        assert not self.scheduler.has_work, "the work was never done"
+        assert not self.has_work, "the work was never done"
         assert self.memory.available == self.memory.num_blocks, "blocks were lost"
         self.check_outputs()
 
@@ -170,21 +183,40 @@ class Machine:
         assert len({id(grant.sequence) for grant in plan.grants}) == len(plan.grants)
         granted = {id(grant.sequence) for grant in plan.grants}
         assert all(id(sequence) in granted for sequence in plan.admitted), "admitted for nothing"
-        assert all(grant.count > 0 and grant.start == grant.sequence.computed for grant in plan.grants)
-        assert all(grant.sequence.running for grant in plan.grants)
-        if self.scheduler.has_work and plan.wake_at is None:
+        for grant in plan.grants:
+            sequence = grant.sequence
+            assert grant.count > 0
+            assert sequence.running
+            assert sequence.computed == grant.start + grant.count
+            assert sequence.computed + grant.samples <= sequence.limit, "it gets more than it may have"
+        if self.scheduler.has_work and plan.wake_at is None and self.flight is None:
             assert plan.grants, "there is work and nothing was granted"
 
-    def _execute(self, plan: StepPlan) -> None:
+    def _check_sequence(self, sequence: Sequence) -> None:
+        assert sequence.pending == 0 or self.flight is not None
+        tokens = self.device_tokens[sequence.slot]
+        assert tokens[: len(sequence.tokens)] == sequence.tokens, "the host has other tokens than the device"
+        self.device.read(sequence.table, tokens, sequence.computed)
+
+    def _execute(self, plan: StepPlan) -> list[int]:
+        """The tokens it samples. It is told nothing but slots, positions and what is admitted."""
         self.device.copy(plan.copies)
         for sequence in plan.admitted:
             self.device.forget(sequence.slot)
+            self.device_tokens[sequence.slot] = list(sequence.tokens)
         for grant in plan.grants:
             self.device.update(grant.sequence.slot, grant.sequence.table)
         # A layer writes the keys and values of every row before any row looks at them.
         for grant in plan.grants:
-            sequence = grant.sequence
-            self.device.write(sequence.slot, sequence.tokens, grant.start, grant.start + grant.count)
-            self.computed[sequence.request.id] += grant.count
+            slot, end = grant.sequence.slot, grant.start + grant.count
+            self.device.write(slot, self.device_tokens[slot], grant.start, end)
+            self.computed[grant.sequence.request.id] += grant.count
+        sampled = []
         for grant in plan.grants:
-            self.device.read(grant.sequence.table, grant.sequence.tokens, grant.start + grant.count)
+            sequence, end = grant.sequence, grant.start + grant.count
+            tokens = self.device_tokens[sequence.slot]
+            self.device.read(sequence.table, tokens, end)
+            if grant.samples:
+                sampled.append(next_token(tokens[:end], sequence.index))
+                tokens[end:] = sampled[-1:]
+        return sampled

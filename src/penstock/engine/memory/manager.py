@@ -107,6 +107,12 @@ class KVMemory:
         self._coming.update(dict.fromkeys(table.announced, rank))
         return len(found) * self.block_size
 
+    def is_writable(self, table: BlockTable, position: int) -> bool:
+        """Whether the table has a block of its own for this position: `grow` would change nothing."""
+        index = position // self.block_size
+        blocks = table.blocks
+        return index < len(blocks) and not self._is_held_by_others(blocks[index])
+
     def can_grow(self, table: BlockTable, start: int, tokens: int) -> bool:
         """Whether `grow` with the same arguments would find enough blocks."""
         missing = self.blocks_for(tokens) - len(table.blocks)
@@ -134,7 +140,10 @@ class KVMemory:
         index = start // self.block_size
         if index >= len(table.blocks):
             return False
-        block = table.blocks[index]
+        return self._is_held_by_others(table.blocks[index])
+
+    def _is_held_by_others(self, block: int) -> bool:
+        """By another table or the prefix tree; the asker holds it too."""
         return self._pool.holders(block) > 1 or self._tree.holds(block)
 
     def fork(self, table: BlockTable, tokens: int) -> BlockTable:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from penstock.engine.memory.manager import LAST_RANK, KVMemory
 from penstock.engine.request import Request
+from penstock.engine.schedule.plan import Grant as Grant
+from penstock.engine.schedule.plan import StepInMaking
+from penstock.engine.schedule.plan import StepPlan as StepPlan
 from penstock.engine.schedule.sequence import LogitsProcessor, Sequence
+from penstock.engine.schedule.size import StepSize
 from penstock.errors import ContextLengthError, InvalidRequestError, QueueFullError
 
 ALONE_STEPS = 4  # that an urgent prompt may have to itself
@@ -28,58 +32,33 @@ class Limits:
     ageing_seconds: float = 10.0
 
 
-@dataclass(slots=True)
-class Grant:
-    """Compute `count` tokens of `sequence` from position `start` on."""
-
-    sequence: Sequence
-    start: int
-    count: int
-
-    @property
-    def completes(self) -> bool:
-        """Whether all known tokens of the sequence are computed after this step."""
-        return self.start + self.count == len(self.sequence.tokens)
-
-    @property
-    def samples(self) -> bool:
-        """Whether the step's last token of this sequence is followed by a new one."""
-        return self.completes and self.sequence.generates
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """What the device does in one step, in this order: `copies`, `admitted`, `grants`."""
-
-    grants: list[Grant] = field(default_factory=list)
-    admitted: list[Sequence] = field(default_factory=list)  # newly placed in a slot
-    copies: list[tuple[int, int]] = field(default_factory=list)  # blocks, from and to, in order
-    wake_at: float | None = None  # when to ask again, if the plan is empty because of the window
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(grant.count for grant in self.grants)
-
-
 class Scheduler:
     """Holds every live sequence, either waiting or running, both in order of rank.
 
     The sequence of smallest rank is never preempted, and memory holds at least one sequence of
     full length: so the first in order always advances, and everyone becomes the first.
+
+    One plan may be made while an earlier one is still being computed. The device executes steps in the
+    order of their plans, each after all writes of the one before, so blocks and slots that a sequence
+    gives up are handed out again at once, even if the step under way still uses them.
     """
 
     def __init__(self, limits: Limits, memory: KVMemory) -> None:
         self.limits = limits
+        self.size = StepSize(limits.max_step_tokens, limits.max_running)
         self.memory = memory
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preemptions = 0
+        self.prompt_tokens = 0  # each prompt once, with its first token, however often it was computed
+        self.generated_tokens = 0
         self.prefix_queries = 0  # tokens
         self.prefix_hits = 0  # tokens
         self._live: dict[str, list[Sequence]] = {}
         self._priorities: dict[int, int] = {}  # of all live sequences, and how many have each
         self._free_slots = list(range(limits.max_running - 1, -1, -1))
         self._serial = 0
+        self._placements = 0
         # Blocks kept for the growth of running sequences when another is admitted.
         self._headroom = max(1, memory.num_blocks // 100)
 
@@ -143,8 +122,13 @@ class Scheduler:
         return ended
 
     def schedule(self, now: float) -> StepPlan:
-        """Decide the next step. Call `complete` with its results before the next call."""
-        step = _Step(self.limits.max_step_tokens)
+        """Decide the next step.
+
+        `complete` is called with the results of every step, in order: before the next call, or after it
+        where the device is given the next step while it computes this one. Never are two steps under
+        way when a third is planned.
+        """
+        step = StepInMaking(self.size.tokens)
         wake_at = self._window_end(now)
         urgent = self._urgent(waiting=wake_at is None)
         if urgent is not None:
@@ -152,21 +136,33 @@ class Scheduler:
             self._fill(step, wake_at is None, [s for s in self.running if not urgent.goes_before(s)], urgent)
         if not step.grants:
             self._fill(step, wake_at is None, self.running)
-        plan = StepPlan(list(step.grants.values()), step.admitted, step.copies)
+        plan = step.plan()
         if not plan.grants:
             plan.wake_at = wake_at
         return plan
 
     def _fill(
-        self, step: _Step, admits: bool, running: list[Sequence], urgent: Sequence | None = None
+        self, step: StepInMaking, admits: bool, running: list[Sequence], urgent: Sequence | None = None
     ) -> None:
         """Decodes first, then prompt chunks in order of rank; of those that wait, only who goes not behind
         `urgent`."""
-        decodes = [s for s in running if s.remaining == 1]
-        chunks = [s for s in running if s.remaining > 1]
+        decodes: list[Sequence] = []
+        chunks: list[Sequence] = []
+        for sequence in running:
+            length = len(sequence.tokens) + sequence.pending
+            remaining = length - sequence.computed
+            if remaining > 1:
+                chunks.append(sequence)
+            elif remaining == 1 and (length < sequence.limit or not sequence.pending):
+                # Otherwise the token that is under way is its last: only its value is not known.
+                decodes.append(sequence)
+        is_writable, grant = self.memory.is_writable, step.grant
         for sequence in decodes:
-            if sequence.running and step.budget:
-                self._advance(sequence, step)
+            if sequence.slot >= 0 and step.budget:
+                if is_writable(sequence.table, sequence.computed):
+                    grant(sequence, 1)
+                else:
+                    self._advance(sequence, step)
         for sequence in chunks:
             if admits:
                 # A prompt under way gives way to arrivals that come before it in rank.
@@ -190,7 +186,7 @@ class Scheduler:
             arrived = next((s for s in self.waiting if not self._should_wait(s)), None)
             if arrived is not None and (first is None or arrived.rank < first.rank):
                 first = arrived
-        if first is None or first.remaining > ALONE_STEPS * self.limits.max_step_tokens:
+        if first is None or first.remaining > ALONE_STEPS * self.size.tokens:
             return None
         return first if any(first.goes_before(s) for s in self.running) else None
 
@@ -200,24 +196,79 @@ class Scheduler:
         """Take a step's results: one token for each grant that samples, in the plan's order.
 
         `failed` holds sequences that want no token and whose result is none either. Returns the
-        sequences that are complete; those with a finish_reason have left.
+        sequences that are complete; those with a finish_reason have left. What comes for a sequence
+        that ended while the step was under way is ignored.
         """
         advanced: list[Sequence] = []
-        tokens = iter(sampled)
+        memory = self.memory
+        block_size, caching = memory.block_size, memory.prefix_caching
+        at = 0
+        for grant in plan.grants:
+            samples = grant.samples
+            at += samples
+            sequence = grant.sequence
+            if sequence.finish_reason is not None:
+                continue
+            tokens = sequence.tokens
+            # A preempted one has given its blocks up, and keeps its token: that is part of its text.
+            if caching and sequence.slot >= 0:
+                # Known are the tokens that this step computed. A later one, planned meanwhile, has more.
+                end = grant.start + grant.count
+                if end // block_size > sequence.table.committed:
+                    memory.commit(sequence.table, tokens, end)
+            if not grant.completes:
+                continue
+            if len(tokens) == sequence.prompt_len and sequence.origin is None:
+                self.prompt_tokens += sequence.prompt_len
+            if samples:
+                sequence.pending -= 1
+                self.generated_tokens += 1
+                over = sequence.append(sampled[at - 1])
+            else:
+                sequence.close(failed=sequence in failed)
+                over = True
+            advanced.append(sequence)
+            if over:
+                self._end(sequence)
+        return advanced
+
+    def retract(self, plan: StepPlan) -> None:
+        """The step was not computed: as if it had not been planned, but for who was preempted for it.
+
+        Of two steps under way the later one is taken back first.
+        """
+        copied = {target for _, target in plan.copies}
         for grant in plan.grants:
             sequence = grant.sequence
-            samples, completes = grant.samples, grant.completes
-            sequence.computed += grant.count
-            self.memory.commit(sequence.table, sequence.tokens, sequence.computed)
-            if samples:
-                sequence.append(next(tokens))
-            elif completes:
-                sequence.close(failed=sequence in failed)
-            if completes:
-                advanced.append(sequence)
-                if sequence.finish_reason is not None:
-                    self._end(sequence)
-        return advanced
+            if sequence.finish_reason is not None:
+                continue
+            sequence.pending -= grant.samples
+            if not sequence.running:
+                continue  # preempted since
+            sequence.computed = grant.start
+            # It starts anew if its own block lacks what was to be copied, or if a part of what is wanted
+            # of the prompt may have been read already.
+            reads = sequence.reads_prompt and grant.start < sequence.prompt_len
+            anew = reads or self._written_block(grant) in copied
+            if anew or sequence in plan.admitted:
+                self._put_back(sequence)
+
+    def _written_block(self, grant: Grant) -> int:
+        return grant.sequence.table.blocks[grant.start // self.memory.block_size]
+
+    def shrink(self, plan: StepPlan) -> Sequence | None:
+        """The device had no memory for a step, which was taken back: smaller ones from here on.
+
+        The sequence that cannot be computed even in the smallest step, if it has come to that.
+        """
+        if not plan.grants:
+            return None
+        if not self.size.shrink(plan.num_tokens, len(plan.grants)):
+            return plan.grants[0].sequence
+        while len(self.running) > self.size.sequences:
+            self._put_back(self.running[-1])
+            self.preemptions += 1
+        return None
 
     def kv_tokens(self) -> tuple[int, int]:
         """(cache positions allocated to running sequences, how many of those hold a computed token)."""
@@ -238,7 +289,7 @@ class Scheduler:
         for queue in (self.waiting, self.running):
             assert all(a.rank < b.rank for a, b in pairwise(queue)), "a queue is out of order"
 
-    def _advance(self, sequence: Sequence, step: _Step) -> bool:
+    def _advance(self, sequence: Sequence, step: StepInMaking) -> bool:
         """Grant a running sequence what the budget allows, at the cost of those behind it."""
         count = min(sequence.remaining, step.budget)
         start, end = sequence.computed, sequence.computed + count
@@ -250,11 +301,13 @@ class Scheduler:
         step.grant(sequence, count, self.memory.grow(sequence.table, start, end))
         return True
 
-    def _admit(self, step: _Step, before: tuple[float, int], urgent: Sequence | None = None) -> None:
+    def _admit(self, step: StepInMaking, before: tuple[float, int], urgent: Sequence | None = None) -> None:
         """Start waiting sequences in order, up to a rank, while slots, memory and budget last.
 
         Once somebody was preempted nobody is started any more: whoever was put back would be next.
         """
+        if len(self.running) >= self.size.sequences and len(self._priorities) < 2:
+            return  # nobody gives way to an equal
         position = 0
         while position < len(self.waiting) and step.budget and not step.preempted:
             sequence = self.waiting[position]
@@ -269,12 +322,15 @@ class Scheduler:
             if not self._make_room(sequence, step):
                 # Nobody overtakes for want of memory: a large request would starve.
                 break
+            # Not by its position: who was preempted for it is among them now.
             self.waiting.remove(sequence)
             self._place(sequence, step)
             self._advance(sequence, step)
 
     def _should_wait(self, sequence: Sequence) -> bool:
-        """Whether what this sequence needs is being computed by another one right now."""
+        """Whether what this sequence needs is being computed right now, by another one or for itself."""
+        if sequence.pending:
+            return True
         if sequence.awaits_fork:
             return True
         if sequence.can_fork:
@@ -285,9 +341,9 @@ class Scheduler:
         # Not for somebody behind: whoever comes between the two would be served before both.
         return coming is not None and coming < sequence.rank
 
-    def _make_room(self, sequence: Sequence, step: _Step) -> bool:
+    def _make_room(self, sequence: Sequence, step: StepInMaking) -> bool:
         """See that a slot and memory are there, preempting sequences of lower priority if need be."""
-        while not self._free_slots or not self._fits(sequence):
+        while len(self.running) >= self.size.sequences or not self._fits(sequence):
             victim = self.running[-1] if self.running else None
             if victim is None or victim.rank < sequence.rank:
                 return False
@@ -304,7 +360,7 @@ class Scheduler:
         needed = self.memory.blocks_for(len(sequence.tokens)) - prefix.blocks
         return needed + headroom <= self.memory.available - prefix.idle
 
-    def _place(self, sequence: Sequence, step: _Step) -> None:
+    def _place(self, sequence: Sequence, step: StepInMaking) -> None:
         if sequence.origin is not None and sequence.can_fork:
             # The last prompt token is computed again: this choice samples after it with its own noise.
             sequence.computed = sequence.prompt_len - 1
@@ -320,16 +376,21 @@ class Scheduler:
                 self.prefix_queries += sequence.prompt_len
                 self.prefix_hits += sequence.cached
         sequence.slot = self._free_slots.pop()
+        self._placements += 1
+        sequence.placement = self._placements
         insort(self.running, sequence, key=_rank)
         step.admitted.append(sequence)
 
-    def _preempt(self, victim: Sequence, step: _Step) -> None:
+    def _preempt(self, victim: Sequence, step: StepInMaking) -> None:
         """Back to waiting; what it had is computed again, minus what the prefix tree still has."""
         self.preemptions += 1
         step.withdraw(victim)
-        self._leave(victim)
-        victim.computed = 0
-        insort(self.waiting, victim, key=_rank)
+        self._put_back(victim)
+
+    def _put_back(self, sequence: Sequence) -> None:
+        self._leave(sequence)
+        sequence.computed = 0
+        insort(self.waiting, sequence, key=_rank)
 
     def _leave(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -360,31 +421,6 @@ class Scheduler:
             return None
         end = min(s.arrival for s in self.waiting) + self.limits.arrival_window
         return end if now < end else None
-
-
-class _Step:
-    """A plan in the making: grants can still be withdrawn when their sequence is preempted."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.grants: dict[int, Grant] = {}
-        self.admitted: list[Sequence] = []
-        self.copies: list[tuple[int, int]] = []
-        self.preempted = False
-
-    def grant(self, sequence: Sequence, count: int, copy: tuple[int, int] | None) -> None:
-        self.budget -= count
-        self.grants[id(sequence)] = Grant(sequence, sequence.computed, count)
-        if copy is not None:
-            self.copies.append(copy)
-
-    def withdraw(self, sequence: Sequence) -> None:
-        self.preempted = True
-        grant = self.grants.pop(id(sequence), None)
-        if grant is not None:
-            self.budget += grant.count
-        if sequence in self.admitted:
-            self.admitted.remove(sequence)
 
 
 def _rank(sequence: Sequence) -> tuple[float, int]:

@@ -18,8 +18,11 @@ LogitsProcessor = Callable[[list[int], list[int], Any], Any]
 class Sequence:
     """Tokens known so far, how many of them are computed, and where they live.
 
-    There is no prefill or decode phase: `remaining` tokens are known and not yet computed.
+    There is no prefill or decode phase: `remaining` tokens are there and not yet computed.
     When they all are, the next token is sampled; or, if none is wanted, the sequence is complete.
+
+    A step counts as computed as soon as it is planned: the device executes steps in order, so whatever
+    is planned later finds it done. Its token is `pending` until the host is told.
     """
 
     request: Request
@@ -35,7 +38,9 @@ class Sequence:
     origin: Sequence | None = None  # the first choice, whose prompt blocks this one forks
     processors: tuple[LogitsProcessor, ...] = ()
     computed: int = 0
+    pending: int = 0  # tokens that come after `tokens`, sampled by steps whose results are not known yet
     slot: int = -1  # permanent place on the device while running
+    placement: int = 0  # a number for each time that it was given a slot, never used twice
     admitted: bool = False  # has run before
     cached: int = 0  # prompt tokens not computed at first admission
     finish_reason: FinishReason | None = None
@@ -43,6 +48,8 @@ class Sequence:
     prompt_len: int = field(init=False)
     ends: frozenset[int] = field(init=False)  # token ids that end it
     guide: Guide | None = field(init=False, default=None)
+    generates: bool = field(init=False)  # tokens are wanted, and not only what the model makes of the prompt
+    needs_known_tokens: bool = field(init=False)  # the host must know each token before it draws the next
 
     def __post_init__(self) -> None:
         params = self.request.params
@@ -56,6 +63,12 @@ class Sequence:
             # One tree for all choices of a request: it may be large.
             shared = None if self.origin is None else self.origin.guide
             self.guide = shared or Guide(self.request.guided, sorted(self.ends))
+        self.generates = self.limit > self.prompt_len
+        self.needs_known_tokens = (
+            self.guide is not None
+            or bool(self.processors)
+            or any(len(word) > 1 for word in self.request.bad_words)
+        )
 
     def goes_before(self, other: Sequence) -> bool:
         """Whether it is more urgent: of better priority, which the other has not made up by waiting."""
@@ -63,7 +76,7 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        return len(self.tokens) - self.computed
+        return len(self.tokens) + self.pending - self.computed
 
     @property
     def num_output(self) -> int:
@@ -74,15 +87,12 @@ class Sequence:
         return self.tokens[self.prompt_len :]
 
     @property
-    def generates(self) -> bool:
-        """Whether tokens are wanted at all, and not only what the model makes of the prompt."""
-        return self.limit > self.prompt_len
-
-    @property
     def reads_prompt(self) -> bool:
         """Whether something is wanted of every prompt token, so that none may come from the cache."""
         wanted = self.request.params.prompt_logprobs is not None or self.request.pooling == "mean"
-        return wanted and self.origin is None and not self.num_output
+        # Who computes more than the prompt has an output, known or not.
+        unanswered = not self.num_output and self.computed <= self.prompt_len
+        return wanted and self.origin is None and unanswered
 
     @property
     def running(self) -> bool:
@@ -106,11 +116,11 @@ class Sequence:
             return False
         return not origin.prompt_computed
 
-    def append(self, token: int) -> None:
-        """Take a sampled token and see whether it is the last; a negative one: none could be drawn."""
+    def append(self, token: int) -> bool:
+        """Take a sampled token, a negative one where none could be drawn; whether the sequence is over."""
         if token < 0:
             self.finish_reason = "error"
-            return
+            return True
         self.tokens.append(token)
         if token in self.ends and self.num_output >= self.request.params.min_tokens:
             self.finish_reason, self.stop_token = "stop", token
@@ -118,6 +128,9 @@ class Sequence:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
+        else:
+            return False
+        return True
 
     def close(self, *, failed: bool) -> None:
         """The prompt is computed and no token is wanted."""
