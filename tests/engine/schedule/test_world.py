@@ -15,7 +15,7 @@ EOS = 7
 STEMS = [[3] * 30, [3] * 9 + [4] * 21, [5, 6] * 15]
 
 
-def build(rng: Random) -> Machine:
+def build(rng: Random, *, overlap: bool) -> Machine:
     """A machine too small for what will be asked of it."""
     block_size = rng.choice([1, 2, 4, 8])
     longest = rng.randint(10, 40)
@@ -31,6 +31,7 @@ def build(rng: Random) -> Machine:
         max_model_len=longest,
         arrival_window=rng.choice([0.0, 0.0, 0.02]),
         ageing_seconds=rng.choice([0.05, 1.0]),
+        overlap=overlap,
     )
 
 
@@ -59,8 +60,8 @@ def arrive(machine: Machine, rng: Random, name: str) -> None:
         assert held + 3 > machine.limits.max_running + machine.limits.max_waiting
 
 
-def live_through(rng: Random, events: int) -> Machine:
-    machine = build(rng)
+def live_through(rng: Random, events: int, *, overlap: bool) -> Machine:
+    machine = build(rng, overlap=overlap)
     for number in range(events):
         match rng.choice(["arrive", "arrive", "hang up", "step", "step", "step", "step"]):
             case "arrive":
@@ -74,18 +75,19 @@ def live_through(rng: Random, events: int) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
-def test_seeded_lives_end_as_the_reference_says(first: int) -> None:
+@pytest.mark.parametrize("overlap", [False, True], ids=["alone", "overlapping"])
+@pytest.mark.parametrize("first", range(0, 200, 100))
+def test_seeded_lives_end_as_the_reference_says(first: int, overlap: bool) -> None:
     preemptions = 0
     for seed in range(first, first + 100):
         try:
-            preemptions += live_through(Random(seed), 150).scheduler.preemptions
+            preemptions += live_through(Random(seed), 150, overlap=overlap).scheduler.preemptions
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
     assert preemptions > 100, "these worlds are meant to be crowded"
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(rng=st.randoms(use_true_random=False), events=st.integers(1, 40))
-def test_hypothesis_finds_no_life_that_ends_otherwise(rng: Random, events: int) -> None:
-    live_through(rng, events)
+@given(rng=st.randoms(use_true_random=False), events=st.integers(1, 40), overlap=st.booleans())
+def test_hypothesis_finds_no_life_that_ends_otherwise(rng: Random, events: int, overlap: bool) -> None:
+    live_through(rng, events, overlap=overlap)

@@ -211,10 +211,10 @@ class Scheduler:
                 continue
             tokens = sequence.tokens
             # A preempted one has given its blocks up, and keeps its token: that is part of its text.
-            if caching and sequence.slot >= 0:
+            if sequence.slot >= 0:
                 # Known are the tokens that this step computed. A later one, planned meanwhile, has more.
-                end = grant.start + grant.count
-                if end // block_size > sequence.table.committed:
+                sequence.settled = end = grant.start + grant.count
+                if caching and end // block_size > sequence.table.committed:
                     memory.commit(sequence.table, tokens, end)
             if not grant.completes:
                 continue
@@ -369,6 +369,7 @@ class Scheduler:
             sequence.computed = self.memory.adopt_prefix(
                 sequence.table, sequence.tokens, sequence.rank, reuse=not sequence.reads_prompt
             )
+        sequence.settled = sequence.computed
         if not sequence.admitted:
             sequence.admitted = True
             if sequence.origin is None:  # further choices share the first one's prompt: no hits
@@ -389,7 +390,7 @@ class Scheduler:
 
     def _put_back(self, sequence: Sequence) -> None:
         self._leave(sequence)
-        sequence.computed = 0
+        sequence.computed = sequence.settled = 0
         insort(self.waiting, sequence, key=_rank)
 
     def _leave(self, sequence: Sequence) -> None:

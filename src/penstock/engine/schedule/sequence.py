@@ -38,6 +38,7 @@ class Sequence:
     origin: Sequence | None = None  # the first choice, whose prompt blocks this one forks
     processors: tuple[LogitsProcessor, ...] = ()
     computed: int = 0
+    settled: int = 0  # of those, computed by steps whose results have been taken
     pending: int = 0  # tokens that come after `tokens`, sampled by steps whose results are not known yet
     slot: int = -1  # permanent place on the device while running
     placement: int = 0  # a number for each time that it was given a slot, never used twice
@@ -100,7 +101,9 @@ class Sequence:
 
     @property
     def prompt_computed(self) -> bool:
-        return self.computed >= self.prompt_len
+        # Not while its step is under way: blocks that are yet to be published may still be exchanged for
+        # equal ones, and who shared them before would hold others than the prefix tree has.
+        return self.settled >= self.prompt_len
 
     @property
     def can_fork(self) -> bool:
