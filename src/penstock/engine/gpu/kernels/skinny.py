@@ -157,6 +157,8 @@ def _dot_kernel(  # type: ignore[no-untyped-def]
             squares += tl.sum(wide * wide, axis=2)
             norm = tl.load(norm_ptr + start + columns, mask=start + columns < K, other=0.0)
             x = (wide * norm.to(tl.float32)[:, None, :]).to(x.dtype)
+        if SCALED:
+            tile = tile.to(tl.float32)  # on the way to bfloat16: the direct conversion is slower than memory
         sums = tl.dot(tile.to(x.dtype), tl.permute(x, (0, 2, 1)), sums, input_precision="ieee")
     y = tl.sum(sums, axis=0)
 
