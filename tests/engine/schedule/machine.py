@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence as Many
 
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.request import Request, SamplingParams
 from penstock.engine.schedule.scheduler import Limits, Scheduler, StepPlan
 from penstock.engine.schedule.sequence import Sequence
-from tests.engine.memory.device import Device
+from tests.engine.schedule.scripted import VOCAB, Launched, ScriptedDevice, next_token
 
-VOCAB = 50
 STEP_SECONDS = 0.01
-
-
-def next_token(tokens: Many[int], index: int) -> int:
-    """What the model of this test says after `tokens`; choices differ as if by their seeds."""
-    return zlib.crc32(repr((index, list(tokens))).encode()) % VOCAB
 
 
 def reference(request: Request, index: int = 0, *, max_model_len: int = 10**9) -> list[int]:
@@ -61,10 +54,9 @@ class Machine:
         )
         self.memory = KVMemory(blocks, block_size, prefix_caching=prefix_caching)
         self.scheduler = Scheduler(self.limits, self.memory)
-        self.device = Device(blocks, block_size)
-        self.overlap = overlap  # a step is planned while the one before it is still being computed
-        self.flight: tuple[StepPlan, list[int]] | None = None
-        self.device_tokens: dict[int, list[int]] = {}  # by slot, as the device itself wrote them
+        # Overlapping, a step is planned while the one before it is still being computed.
+        self.device = ScriptedDevice(blocks, block_size, overlaps=overlap)
+        self.flight: Launched | None = None
         self.now = 100.0
         self.requests: dict[str, Request] = {}
         self.outputs: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
@@ -111,21 +103,25 @@ class Machine:
         self.plans.append(plan)
         self.scheduler.check()
         self._check_plan(plan)
-        launched = (plan, self._execute(plan))
-        if not self.overlap:
-            self._complete(*launched)
+        launched = self.device.launch(plan)
+        for name, count in self.granted(plan).items():
+            self.computed[name] += count
+        if not self.device.overlaps:
+            self._collect(launched)
         else:
             flight, self.flight = self.flight, launched if plan.grants else None
             if flight is not None:
-                self._complete(*flight)
+                self._collect(flight)
         self.scheduler.check()
         for sequence in self.scheduler.running:
-            self._check_sequence(sequence)
+            assert sequence.pending == 0 or self.flight is not None
+            self.device.check(sequence)
         self.now += STEP_SECONDS
         return plan
 
-    def _complete(self, plan: StepPlan, sampled: list[int]) -> None:
-        for sequence in self.scheduler.complete(plan, sampled):
+    def _collect(self, launched: Launched) -> None:
+        tokens = self.device.collect(launched).tokens
+        for sequence in self.scheduler.complete(launched.plan, tokens):
             self.outputs[sequence.request.id, sequence.index].append(sequence.tokens[-1])
             if sequence.finish_reason is not None:
                 self._end(sequence, sequence.finish_reason)
@@ -191,32 +187,3 @@ class Machine:
             assert sequence.computed + grant.samples <= sequence.limit, "it gets more than it may have"
         if self.scheduler.has_work and plan.wake_at is None and self.flight is None:
             assert plan.grants, "there is work and nothing was granted"
-
-    def _check_sequence(self, sequence: Sequence) -> None:
-        assert sequence.pending == 0 or self.flight is not None
-        tokens = self.device_tokens[sequence.slot]
-        assert tokens[: len(sequence.tokens)] == sequence.tokens, "the host has other tokens than the device"
-        self.device.read(sequence.table, tokens, sequence.computed)
-
-    def _execute(self, plan: StepPlan) -> list[int]:
-        """The tokens it samples. It is told nothing but slots, positions and what is admitted."""
-        self.device.copy(plan.copies)
-        for sequence in plan.admitted:
-            self.device.forget(sequence.slot)
-            self.device_tokens[sequence.slot] = list(sequence.tokens)
-        for grant in plan.grants:
-            self.device.update(grant.sequence.slot, grant.sequence.table)
-        # A layer writes the keys and values of every row before any row looks at them.
-        for grant in plan.grants:
-            slot, end = grant.sequence.slot, grant.start + grant.count
-            self.device.write(slot, self.device_tokens[slot], grant.start, end)
-            self.computed[grant.sequence.request.id] += grant.count
-        sampled = []
-        for grant in plan.grants:
-            sequence, end = grant.sequence, grant.start + grant.count
-            tokens = self.device_tokens[sequence.slot]
-            self.device.read(sequence.table, tokens, end)
-            if grant.samples:
-                sampled.append(next_token(tokens[:end], sequence.index))
-                tokens[end:] = sampled[-1:]
-        return sampled
