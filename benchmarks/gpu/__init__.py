@@ -1,0 +1,1 @@
+"""What `benchmarks/gpu.py` is made of. Needs torch and this project's engine, nothing else."""
