@@ -1,0 +1,204 @@
+"""Tokens from logits: what a draw means is said in `penstock.engine.layers.sampler`.
+
+A row is cut into chunks of the vocabulary. Each chunk's winner is found in one pass: the race does not mind
+what is taken off all logits, so a chunk takes off its own largest, and the last kernel, which compares the
+winners, makes up for the difference.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, load_logits, scaled
+from penstock.engine.layers.sampler import NO_TOKEN, Parameters
+
+_BLOCK = 4096  # tokens of a chunk
+_WARPS = 8
+_LOG2E = tl.constexpr(1.4426950408889634)
+_NO_TOKEN = tl.constexpr(NO_TOKEN)
+_NO_INDEX = tl.constexpr(0x7FFFFFFF)
+
+
+@triton.jit
+def _mix64(x):
+    x += 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def _mix32(x):
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _log2(x, FAST: tl.constexpr):
+    """One instruction where there is one; its error is that of rounding a score."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def _log2_noise(seed, position, ids, FAST: tl.constexpr):
+    """Of the noise of `penstock.engine.layers.noise`, the same bits."""
+    key = _mix64(_mix64(seed.to(tl.uint64)) + position.to(tl.uint64))
+    bits = _mix32(_mix32(ids.to(tl.uint32) ^ key.to(tl.uint32)) ^ (key >> 32).to(tl.uint32))
+    uniform = ((bits >> 1).to(tl.int32).to(tl.float32) + 0.5) * 2.0**-31
+    uniform = tl.minimum(uniform, 1.0 - 2.0**-24)
+    # -log(1 - u): by its series where 1 - u would lose what makes u.
+    series = 1.0 / 5 + uniform * (1.0 / 6 + uniform * (1.0 / 7))
+    series = uniform * (
+        1.0 + uniform * (1.0 / 2 + uniform * (1.0 / 3 + uniform * (1.0 / 4 + uniform * series)))
+    )
+    direct = _log2(1.0 - uniform, FAST) * (-1.0 / _LOG2E)
+    return _log2(tl.where(uniform < 0.125, series, direct), FAST)
+
+
+@triton.jit
+def _race(
+    logits_at,
+    tops_at,
+    scores_at,
+    winners_at,
+    thresholds_at,
+    temperature_at,
+    seeds_at,
+    slots_at,
+    positions_at,
+    vocab,
+    stride,
+    chunks,
+    FILTERED: tl.constexpr,
+    FAST: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    slot = tl.load(slots_at + row)
+    temperature = tl.load(temperature_at + slot)
+    ids = chunk * BLOCK + tl.arange(0, BLOCK)
+    score = load_logits(logits_at + row * stride, ids, vocab)
+    at = row * chunks + chunk
+    if not FILTERED:
+        top = tl.max(score)
+        tl.store(tops_at + at, top)
+    if temperature > 0:
+        if FILTERED:
+            score = scaled(score, load_largest(tops_at, row, chunks, CHUNKS), temperature)
+            score = tl.where(score >= tl.load(thresholds_at + row), score, float("-inf")) * _LOG2E
+        else:
+            # A chunk of nothing but minus infinity: its difference to itself is not a number.
+            score = (score - tl.maximum(top, -3e38)) * (_LOG2E / temperature)
+        score -= _log2_noise(tl.load(seeds_at + slot), tl.load(positions_at + row), ids, FAST)
+    best = tl.max(score)
+    tl.store(scores_at + at, best)
+    tl.store(winners_at + at, tl.min(tl.where(score == best, ids, _NO_INDEX)))
+
+
+@triton.jit
+def _finish(
+    tops_at,
+    scores_at,
+    winners_at,
+    temperature_at,
+    slots_at,
+    positions_at,
+    out_at,
+    table_at,
+    table_stride,
+    chunks,
+    FILTERED: tl.constexpr,
+    WRITE: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_at + row).to(tl.int64)
+    temperature = tl.load(temperature_at + slot)
+    chunk = tl.arange(0, CHUNKS)
+    at, kept = row * chunks + chunk, chunk < chunks
+    top = tl.load(tops_at + at, mask=kept, other=float("-inf"))
+    score = tl.load(scores_at + at, mask=kept, other=float("-inf"))
+    winner = tl.load(winners_at + at, mask=kept, other=_NO_INDEX)
+    largest = tl.max(top)
+    if not FILTERED and temperature > 0:
+        score += (top - largest) * (_LOG2E / temperature)
+    token = tl.min(tl.where(score == tl.max(score), winner, _NO_INDEX))
+    token = tl.where(tl.abs(largest) < float("inf"), token, _NO_TOKEN)
+    tl.store(out_at + row, token)
+    if WRITE:
+        position = tl.load(positions_at + row)
+        tl.store(table_at + slot * table_stride + position, token, mask=position >= 0)
+
+
+def draw(
+    logits: Tensor,
+    parameters: Parameters,
+    slots: Tensor,
+    positions: Tensor,
+    *,
+    filtered: bool,
+    out: Tensor,
+    tokens_table: Tensor | None = None,
+) -> None:
+    """A token for each row of the logits, or NO_TOKEN; written to its slot's row of the table too.
+
+    slots, positions: int32 [rows]; a position below 0 is written nowhere. Without `filtered`, top-k, top-p
+    and min-p are not looked at.
+    """
+    rows, vocab = logits.shape
+    if rows == 0:
+        return
+    chunks = triton.cdiv(vocab, _BLOCK)
+    thresholds = None
+    if filtered:
+        tops, thresholds = find_thresholds(logits, parameters, slots, _BLOCK, _WARPS)
+    else:
+        tops = logits.new_empty((rows, chunks), dtype=torch.float32)
+    scores = torch.empty_like(tops)
+    winners = torch.empty_like(tops, dtype=torch.int32)
+    shape = triton.next_power_of_2(chunks)
+    _race[(rows, chunks)](
+        logits,
+        tops,
+        scores,
+        winners,
+        thresholds,
+        parameters.temperature,
+        parameters.seeds,
+        slots,
+        positions,
+        vocab,
+        logits.stride(0),
+        chunks,
+        FILTERED=filtered,
+        FAST=logits.is_cuda,
+        CHUNKS=shape,
+        BLOCK=_BLOCK,
+        num_warps=_WARPS,
+    )
+    _finish[(rows,)](
+        tops,
+        scores,
+        winners,
+        parameters.temperature,
+        slots,
+        positions,
+        out,
+        tokens_table,
+        0 if tokens_table is None else tokens_table.stride(0),
+        chunks,
+        FILTERED=filtered,
+        WRITE=tokens_table is not None,
+        CHUNKS=shape,
+        num_warps=1,
+    )

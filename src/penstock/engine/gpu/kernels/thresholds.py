@@ -1,0 +1,291 @@
+"""Top-k, top-p and min-p as one threshold on the values of a row, found without sorting it.
+
+Values are scaled: (logit - largest) / temperature, so that the best is 0 and a key, the bits of the
+magnitude, is the smaller the better a value is. What a row counts is tokens where it has a top-k, else
+probability. First it is counted how much lies above each of a few levels; the values between the two levels
+that enclose the threshold are collected (of a top-k, all above the lower one, for a top-p may follow), and
+searched by halving their range of keys. Every launch has the same grid whatever the rows ask for, every sum a
+fixed order, and a row that asks for nothing leaves at once.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from penstock.engine.layers.sampler import Parameters
+
+_LEVELS = tl.constexpr(16)
+_SEARCH_TILE = 4096  # candidates that are looked at together
+_INFINITY_KEY = tl.constexpr(0x7F800000)
+_NO_KEY = tl.constexpr(0x7FFFFFFF)  # of what lies beyond the candidates
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def load_logits(row_at, ids, vocab):
+    """What is not a number counts as infinite, so that the largest of a row tells whether all are numbers."""
+    x = tl.load(row_at + ids, mask=ids < vocab, other=float("-inf")).to(tl.float32)
+    return tl.where(x == x, x, float("inf"))
+
+
+@triton.jit
+def load_largest(tops_at, row, chunks, CHUNKS: tl.constexpr):
+    chunk = tl.arange(0, CHUNKS)
+    return tl.max(tl.load(tops_at + row * chunks + chunk, mask=chunk < chunks, other=float("-inf")))
+
+
+@triton.jit
+def scaled(x, largest, temperature):
+    return tl.div_rn(x - largest, temperature)
+
+
+@triton.jit
+def _probability(value):
+    """Not yet divided by the sum of all."""
+    return tl.exp2(value * _LOG2E)
+
+
+@triton.jit
+def _key(value):
+    return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
+def _extremes(logits_at, tops_at, bottoms_at, vocab, stride, chunks, BLOCK: tl.constexpr):
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    x = load_logits(logits_at + row * stride, chunk * BLOCK + tl.arange(0, BLOCK), vocab)
+    tl.store(tops_at + row * chunks + chunk, tl.max(x))
+    tl.store(bottoms_at + row * chunks + chunk, tl.min(tl.where(x == float("-inf"), float("inf"), x)))
+
+
+@triton.jit
+def _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab):
+    """Temperature, k or 0, p or 1; a row that cannot be drawn from, or not at random, asks for nothing."""
+    temperature = tl.load(temperature_at + slot)
+    at_random = (temperature > 0) & (tl.abs(largest) < float("inf"))
+    k = tl.load(top_k_at + slot)
+    p = tl.load(top_p_at + slot)
+    return temperature, tl.where(at_random & (k < vocab), k, 0), tl.where(at_random, p, 1.0)
+
+
+@triton.jit
+def _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS: tl.constexpr):
+    chunk = tl.arange(0, CHUNKS)
+    bottom = tl.min(tl.load(bottoms_at + row * chunks + chunk, mask=chunk < chunks, other=float("inf")))
+    lowest = scaled(bottom, largest, temperature)
+    # All values below this have less probability together than a top-p leaves out.
+    return tl.where(k > 0, lowest, tl.maximum(lowest, tl.log(tl.maximum(1.0 - p, 1e-8) / vocab)))
+
+
+@triton.jit
+def _level(lowest, at):
+    """From below everything, then evenly from `lowest` almost up to the best, then beyond it."""
+    inside = lowest * (1.0 - at * (1.0 / _LEVELS))
+    return tl.where(at == 0, float("-inf"), tl.where(at < _LEVELS, inside, float("inf")))
+
+
+@triton.jit
+def _count_levels(
+    logits_at,
+    tops_at,
+    bottoms_at,
+    counts_at,
+    masses_at,
+    temperature_at,
+    top_k_at,
+    top_p_at,
+    slots_at,
+    vocab,
+    stride,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    largest = load_largest(tops_at, row, chunks, CHUNKS)
+    slot = tl.load(slots_at + row)
+    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    if (k > 0) | (p < 1.0):
+        lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
+        ids = chunk * BLOCK + tl.arange(0, BLOCK)
+        value = scaled(load_logits(logits_at + row * stride, ids, vocab), largest, temperature)
+        weight = _probability(value)
+        at = (row * chunks + chunk) * _LEVELS
+        for level in tl.static_range(_LEVELS):
+            above = (ids < vocab) & (value >= _level(lowest, tl.full((), level, tl.int32)))
+            tl.store(counts_at + at + level, tl.sum(above.to(tl.int32)))
+            tl.store(masses_at + at + level, tl.sum(tl.where(above, weight, 0.0)))
+
+
+@triton.jit
+def _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS: tl.constexpr):
+    """The level below the threshold; where the values up to the next end, or up to the best of a top-k; what
+    each chunk has between; the mass of all, and the mass above."""
+    chunk, level = tl.arange(0, CHUNKS), tl.arange(0, _LEVELS)
+    at = (row * chunks + chunk)[:, None] * _LEVELS + level[None, :]
+    counts = tl.load(counts_at + at, mask=(chunk < chunks)[:, None], other=0)
+    masses = tl.sum(tl.load(masses_at + at, mask=(chunk < chunks)[:, None], other=0.0), axis=0)
+    mass = tl.max(masses)
+    reached = tl.where(k > 0, tl.sum(counts, axis=0) >= k, masses >= p * mass)
+    lower = tl.sum(reached.to(tl.int32)) - 1
+    upper = tl.where(k > 0, _LEVELS, lower + 1)
+    between = tl.where(level == lower, 1, 0) - tl.where(level == upper, 1, 0)
+    found = tl.sum(counts * between[None, :], axis=1)
+    above = tl.sum(tl.where(level == upper, masses, 0.0))
+    return lower, upper, found, mass, above
+
+
+@triton.jit
+def _collect(
+    logits_at,
+    tops_at,
+    bottoms_at,
+    counts_at,
+    masses_at,
+    candidates_at,
+    temperature_at,
+    top_k_at,
+    top_p_at,
+    slots_at,
+    vocab,
+    stride,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    largest = load_largest(tops_at, row, chunks, CHUNKS)
+    slot = tl.load(slots_at + row)
+    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    if (k > 0) | (p < 1.0):
+        lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
+        lower, upper, found, _mass, _above = _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS)
+        before = tl.sum(tl.where(tl.arange(0, CHUNKS) < chunk, found, 0))
+        ids = chunk * BLOCK + tl.arange(0, BLOCK)
+        value = scaled(load_logits(logits_at + row * stride, ids, vocab), largest, temperature)
+        kept = (ids < vocab) & (value >= _level(lowest, lower)) & (value < _level(lowest, upper))
+        place = before + tl.cumsum(kept.to(tl.int32), 0) - 1
+        tl.store(candidates_at + row * vocab + place, value, mask=kept)
+
+
+@triton.jit
+def _reached(candidates_at, count, key, BY_COUNT: tl.constexpr, TILE: tl.constexpr):
+    """How many candidates, or how much probability, has such a key or a better one."""
+    total = tl.zeros((TILE,), tl.float32)
+    for start in range(0, count, TILE):
+        at = start + tl.arange(0, TILE)
+        value = tl.load(candidates_at + at, mask=at < count, other=0.0)
+        better = (at < count) & (_key(value) <= key)
+        total += tl.where(better, 1.0 if BY_COUNT else _probability(value), 0.0)
+    return tl.sum(total)
+
+
+@triton.jit
+def _best_key(candidates_at, count, target, low, high, BY_COUNT: tl.constexpr, TILE: tl.constexpr):
+    """The smallest key from low to high with which the target is reached; high where none is."""
+    while low < high:
+        # Three places at once: half as many turns, each of which waits for all threads.
+        step = (high - low) // 4
+        first, second, third = low + step, low + 2 * step, low + 3 * step
+        zero = tl.zeros((TILE,), tl.float32)
+        sum_1, sum_2, sum_3 = zero, zero, zero
+        for start in range(0, count, TILE):
+            at = start + tl.arange(0, TILE)
+            value = tl.load(candidates_at + at, mask=at < count, other=0.0)
+            key = tl.where(at < count, _key(value), _NO_KEY)
+            weight = 1.0 if BY_COUNT else _probability(value)
+            sum_1 += tl.where(key <= first, weight, 0.0)
+            sum_2 += tl.where(key <= second, weight, 0.0)
+            sum_3 += tl.where(key <= third, weight, 0.0)
+        if tl.sum(sum_1) >= target:
+            high = first
+        elif tl.sum(sum_2) >= target:
+            low, high = first + 1, second
+        elif tl.sum(sum_3) >= target:
+            low, high = second + 1, third
+        else:
+            low = third + 1
+    return low
+
+
+@triton.jit
+def _find_threshold(
+    tops_at,
+    bottoms_at,
+    counts_at,
+    masses_at,
+    candidates_at,
+    thresholds_at,
+    temperature_at,
+    top_k_at,
+    top_p_at,
+    min_p_at,
+    slots_at,
+    vocab,
+    chunks,
+    CHUNKS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    largest = load_largest(tops_at, row, chunks, CHUNKS)
+    slot = tl.load(slots_at + row)
+    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    worst = tl.full((), _INFINITY_KEY, tl.int32)
+    if (k > 0) | (p < 1.0):
+        lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
+        lower, upper, found, mass, above = _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS)
+        count = tl.sum(found)
+        row_at = candidates_at + row * vocab
+        worst = _key(_level(lowest, lower))
+        best = tl.where(upper < _LEVELS, _key(_level(lowest, upper)), 0)
+        if k > 0:
+            worst = _best_key(row_at, count, k.to(tl.float32), best, worst, True, TILE)
+            mass = _reached(row_at, count, worst, False, TILE)
+        if p < 1.0:
+            worst = _best_key(row_at, count, p * mass - above, best, worst, False, TILE)
+    threshold = -worst.to(tl.float32, bitcast=True)
+    min_p = tl.load(min_p_at + slot)
+    # In logarithms, where the best is 0.
+    threshold = tl.where(min_p > 0, tl.maximum(threshold, tl.log(min_p)), threshold)
+    tl.store(thresholds_at + row, threshold)
+
+
+def find_thresholds(
+    logits: Tensor, parameters: Parameters, slots: Tensor, block: int, warps: int
+) -> tuple[Tensor, Tensor]:
+    """[rows, chunks] the largest logit of each `block` tokens, and [rows] the least scaled value that may be
+    drawn; minus infinity where a row filters nothing."""
+    rows, vocab = logits.shape
+    chunks = triton.cdiv(vocab, block)
+    shape = {"CHUNKS": triton.next_power_of_2(chunks), "BLOCK": block, "num_warps": warps}
+    tops, bottoms = logits.new_empty((2, rows, chunks), dtype=torch.float32)
+    thresholds = logits.new_empty(rows, dtype=torch.float32)
+    counts = logits.new_empty((rows, chunks, _LEVELS.value), dtype=torch.int32)
+    masses = torch.empty_like(counts, dtype=torch.float32)
+    candidates = logits.new_empty((rows, vocab), dtype=torch.float32)
+    asked = parameters.temperature, parameters.top_k, parameters.top_p
+    size = vocab, logits.stride(0), chunks
+    grid = rows, chunks
+    _extremes[grid](logits, tops, bottoms, *size, BLOCK=block, num_warps=warps)
+    _count_levels[grid](logits, tops, bottoms, counts, masses, *asked, slots, *size, **shape)
+    _collect[grid](logits, tops, bottoms, counts, masses, candidates, *asked, slots, *size, **shape)
+    _find_threshold[(rows,)](
+        tops,
+        bottoms,
+        counts,
+        masses,
+        candidates,
+        thresholds,
+        *asked,
+        parameters.min_p,
+        slots,
+        vocab,
+        chunks,
+        CHUNKS=shape["CHUNKS"],
+        TILE=_SEARCH_TILE,
+        num_warps=16,
+    )
+    return tops, thresholds
