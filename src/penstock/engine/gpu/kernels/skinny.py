@@ -66,6 +66,18 @@ def _tile(pointers, columns, i: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.const
 
 
 @triton.jit
+def _prefetch(weight_ptr, rows, K: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Bring the first columns of some rows of the weight into the second-level cache."""
+    LINE: tl.constexpr = 128 * 8 // weight_ptr.dtype.element_ty.primitive_bitwidth  # elements in 128 bytes
+    if COLUMNS >= LINE:
+        columns = tl.minimum(tl.arange(0, COLUMNS // LINE) * LINE, K - 1)
+        lines = weight_ptr + rows[:, None].to(tl.int64) * K + columns[None, :]
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [lines], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
+@triton.jit
 def _row_kernel(  # type: ignore[no-untyped-def]
     x_ptr, norm_ptr, weight_ptr, scales_ptr, bias_ptr, out_ptr, N, eps, multiplier,
     K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, VEC: tl.constexpr, DEPTH: tl.constexpr,
@@ -91,14 +103,14 @@ def _row_kernel(  # type: ignore[no-untyped-def]
         tl.extra.cuda.gdc_wait()
 
     sums = tl.zeros((BLOCK_N, BLOCK_K // VEC), tl.float32)
-    squares = tl.zeros((BLOCK_K,), tl.float32)
+    squares = tl.zeros((BLOCK_K // VEC,), tl.float32)
     for i in tl.static_range(0, TILES):
         if i + DEPTH < TILES:
             tiles = tiles + (_tile(pointers, columns, i + DEPTH, K, BLOCK_K),)  # type: ignore[assignment]  # noqa: RUF005
         inside = i * BLOCK_K + columns < K
         x = tl.load(x_ptr + i * BLOCK_K + columns, mask=inside, other=0.0).to(tl.float32)
         if NORMED:
-            squares += x * x
+            squares += tl.sum(tl.reshape(x * x, (BLOCK_K // VEC, VEC)), axis=1)
             x *= tl.load(norm_ptr + i * BLOCK_K + columns, mask=inside, other=0.0).to(tl.float32)
         products = tiles[i].to(tl.float32) * x[None, :]
         sums += tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // VEC, VEC)), axis=2)
@@ -140,6 +152,7 @@ def _dot_kernel(  # type: ignore[no-untyped-def]
     weights = weight_ptr + weight_rows[None, :, None].to(tl.int64) * K + columns[:, None, :]
     inputs = x_ptr + x_rows[None, :, None] * x_stride + columns[:, None, :]
     if PDL:
+        _prefetch(weight_ptr, weight_rows, K, 2 * SPLIT * BLOCK_K)
         tl.extra.cuda.gdc_wait()
 
     sums = tl.zeros((SPLIT, BLOCK_N, ROWS), tl.float32)
