@@ -20,6 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels import chunk_hopper
 
 CHUNK_TILE = 128  # queries; a program takes as many of them as fit its rows with all heads of a group
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -72,6 +73,11 @@ def attend_chunks(
     """Rows of `batch`'s chunks in `query` [rows, heads, dim] and `out` [rows, heads * dim]; other rows of
     `out` stay as they are. The chunks' own keys and values are in the cache already."""
     heads, head_dim = query.shape[1], query.shape[2]
+    if shape is None and chunk_hopper.fits(query, layer):
+        chunk_hopper.attend(
+            query, layer, batch, CHUNK_TILE, scale=scale, softcap=softcap, window=window, out=out
+        )
+        return
     group = heads // layer.kv_heads
     shape = shape or choose_shape(query.dtype, head_dim, layer.block_size, layer.key_scales is not None)
     block_m = max(shape.block_m, triton.next_power_of_2(group))
