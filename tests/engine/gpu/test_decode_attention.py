@@ -12,7 +12,12 @@ from penstock.engine.gpu import reference
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer, allocate
 from penstock.engine.gpu.kernels import decode_attention
-from penstock.engine.gpu.kernels.decode_attention import attend_decodes, choose_splits, workspace
+from penstock.engine.gpu.kernels.decode_attention import (
+    attend_decodes,
+    choose_shared_splits,
+    choose_splits,
+    workspace,
+)
 
 SCALE = 0.3
 
@@ -85,7 +90,7 @@ def make_case(
             slots.to(torch.int32).to(device),
             torch.tensor(lengths, dtype=torch.int32, device=device),
             by_slot.to(device),
-            splits=1,
+            splits=64,
         ),
     )
 
@@ -109,16 +114,17 @@ def share(case: Case, length: int, members: list[int], splits: int) -> Case:
 
 
 def test_sequences_of_all_lengths_see_their_own_tokens(device: torch.device) -> None:
-    make_case([1, 70, 0, 16, 200], device).check()
+    make_case([1, 40, 0, 97], device, kv_heads=1).check()
+    make_case([33], device, kv_heads=3).check()
 
 
-@pytest.mark.parametrize("programs", [1, 3, 16])
+@pytest.mark.parametrize("programs", [1, 4])
 def test_any_cut_of_the_work_gives_the_same(
     programs: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One program reads several heads to their ends; many leave partial results that the last one merges."""
     monkeypatch.setattr(decode_attention, "processors", lambda device: programs)
-    make_case([130, 650, 3], device, kv_heads=1).check()
+    make_case([70, 330, 3], device, kv_heads=1).check()
 
 
 def test_padding_gives_zeros(device: torch.device) -> None:
@@ -142,12 +148,12 @@ def test_eight_bit_vectors_are_scaled(device: torch.device) -> None:
 
 
 def test_scores_are_capped(device: torch.device) -> None:
-    make_case([100, 40], device).check(softcap=2.0)
+    make_case([60], device).check(softcap=2.0)
 
 
-@pytest.mark.parametrize("window", [1, 40, 64, 500])
+@pytest.mark.parametrize("window", [1, 40, 500])
 def test_nothing_before_the_window_is_seen(window: int, device: torch.device) -> None:
-    case = make_case([300, 40, 0], device, kv_heads=1)
+    case = make_case([300, 0], device, kv_heads=1)
     far = case.batch.tables[case.batch.slots[0].long(), 0].long()
     if window < 250:
         case.layer.values[far] = float("nan")
@@ -157,8 +163,8 @@ def test_nothing_before_the_window_is_seen(window: int, device: torch.device) ->
 
 @pytest.mark.parametrize("splits", [1, 4])
 def test_a_shared_prefix_is_seen_by_its_members(splits: int, device: torch.device) -> None:
-    case = make_case([200, 170, 161, 90, 0], device, shared=80)
-    share(case, 80, [0, 2, 3], splits).check()
+    case = make_case([120, 57, 49, 0], device, shared=48, kv_heads=1)
+    share(case, 48, [0, 2], splits).check()
 
 
 def test_a_shared_prefix_is_seen_through_each_members_window(device: torch.device) -> None:
@@ -167,14 +173,19 @@ def test_a_shared_prefix_is_seen_through_each_members_window(device: torch.devic
 
 
 def test_more_heads_than_a_tile_has_rows_read_a_prefix_in_turns(device: torch.device) -> None:
-    case = make_case([70, 66, 65], device, shared=64, kv_heads=1, group=16)
-    share(case, 64, [0, 1, 2], 2).check(tolerance=3e-5)
+    case = make_case([40, 33], device, shared=32, kv_heads=1, group=16)
+    share(case, 32, [0, 1], 2).check()
 
 
 def test_a_prefix_is_cut_until_every_processor_has_work() -> None:
-    assert choose_splits(4, 8, 2048, 132) == 16
-    assert choose_splits(64, 8, 2048, 132) == 1
+    assert choose_shared_splits(4, 8, 2048, 132) == 8
+    assert choose_shared_splits(64, 8, 2048, 132) == 1
 
 
 def test_a_short_prefix_is_not_cut_below_two_tiles() -> None:
-    assert choose_splits(1, 8, 256, 132) == 2
+    assert choose_shared_splits(1, 8, 256, 132) == 2
+
+
+def test_a_small_batch_launches_few_programs() -> None:
+    assert choose_splits(1, 8, 300, 132) == 8
+    assert choose_splits(256, 8, 2048, 132) == 1

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, add_partials, read_tiles
+from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, add_partials, load_queries, read_tiles
 
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 LOG2_E = 1.4426950408889634
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
-MOST_ROWS = 64  # queries of a tile over a shared prefix
 MOST_PROGRAMS = 8  # for each processor
 
 
@@ -34,6 +34,7 @@ class Shape:
     warps: int
     stages: int
     programs: int  # for each processor
+    rows: int  # queries of a tile over a shared prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,11 @@ class Workspace:
 
 
 def choose_shape(layer: PagedLayer) -> Shape:
-    width = layer.head_dim * layer.keys.dtype.itemsize  # bytes
-    if width > 256:
-        return Shape(tile=32, warps=4, stages=3, programs=4)
-    return Shape(tile=64, warps=4, stages=3, programs=4)
+    if layer.keys.dtype == torch.float32:
+        return Shape(tile=32, warps=8, stages=2, programs=4, rows=16)
+    if layer.head_dim > 128:
+        return Shape(tile=32, warps=4, stages=3, programs=4, rows=64)
+    return Shape(tile=64, warps=4, stages=3, programs=4, rows=64)
 
 
 @cache
@@ -62,9 +64,17 @@ def processors(device: torch.device) -> int:
 
 
 def choose_splits(sequences: int, kv_heads: int, longest: int, processors: int) -> int:
-    """Pieces that a prefix is cut into which `sequences` tiles share: a power of two."""
+    """The most programs for a KV head of a sequence: a power of two, which lets a small batch launch few."""
     splits = 1
-    while splits * sequences * kv_heads < 2 * processors and splits * 128 < longest:
+    while splits * sequences * kv_heads < 4 * processors and splits * 64 < longest:
+        splits *= 2
+    return splits
+
+
+def choose_shared_splits(tiles: int, kv_heads: int, longest: int, processors: int) -> int:
+    """Pieces that prefixes of at most `longest` tokens are cut into: a power of two."""
+    splits = 1
+    while splits * tiles * kv_heads < processors and splits * 128 < longest:
         splits *= 2
     return splits
 
@@ -101,6 +111,7 @@ def attend_decodes(
     sequences, heads, dim = query.shape
     shape = shape or choose_shape(layer)
     shared = batch.shared
+    scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
     constants = {
@@ -110,7 +121,8 @@ def attend_decodes(
         "PADDED": triton.next_power_of_2(dim),
         "BLOCK": layer.block_size,
         "TILE": shape.tile,
-        "SCALED": layer.key_scales is not None,
+        "SCALED": scaled,
+        "TYPE": tl.float16 if scaled else TYPES[layer.keys.dtype],
         "CAPPED": softcap is not None,
         "WINDOW": window or 0,
         "num_warps": shape.warps,
@@ -120,8 +132,8 @@ def attend_decodes(
         query,
         query.stride(0),
         query.stride(1),
-        layer.keys,
-        layer.values,
+        layer.keys.view(torch.int16) if scaled else layer.keys,
+        layer.values.view(torch.int16) if scaled else layer.values,
         layer.key_scales,
         layer.value_scales,
         batch.tables,
@@ -130,7 +142,7 @@ def attend_decodes(
     )
     numbers = (scale if softcap is not None else scale * LOG2_E, softcap or 1.0)
     if shared is not None:
-        members = max(1, min(TILE_MEMBERS, MOST_ROWS // wide))
+        members = max(1, min(TILE_MEMBERS, shape.rows // wide))
         _attend_shared[(shared.slots.shape[0] * (TILE_MEMBERS // members), layer.kv_heads, shared.splits)](
             *inputs,
             shared.members,
@@ -146,7 +158,7 @@ def attend_decodes(
             ROWS=max(LEAST_ROWS, members * wide),
             **constants,
         )
-    programs = shape.programs * processors(query.device)
+    programs = min(shape.programs * processors(query.device), sequences * layer.kv_heads * batch.splits)
     _attend_own[(programs,)](
         *inputs,
         batch.slots,
@@ -160,7 +172,7 @@ def attend_decodes(
         sequences,
         *numbers,
         SHARED_SPLITS=shared.splits if shared is not None else 0,
-        MOST_SEQUENCES=max(256, triton.next_power_of_2(sequences)),
+        MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
         PIECES=MERGED_AT_ONCE,
         WIDE=wide,
         ROWS=max(LEAST_ROWS, wide),
@@ -203,6 +215,7 @@ def _attend_own(
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,
     SCALED: tl.constexpr,
+    TYPE: tl.constexpr,
     CAPPED: tl.constexpr,
     WINDOW: tl.constexpr,
 ):
@@ -248,11 +261,7 @@ def _attend_own(
 
         table = tables + tl.load(slots + sequence).to(tl.int64) * table_row
         query_places = sequence.to(tl.int64) * query_row + (head * GROUP + rows) * query_head
-        queries = tl.load(
-            query + query_places[None, :] + dims[:, None],
-            mask=(rows < GROUP)[None, :] & (dims < DIM)[:, None],
-            other=0.0,
-        ).to(tl.float16 if SCALED else keys.dtype.element_ty)
+        queries = load_queries(query, query_places, rows < GROUP, DIM, PADDED, SCALED, TYPE)
         total, best, sums = read_tiles(
             queries,
             keys,
@@ -367,6 +376,7 @@ def _attend_shared(
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,
     SCALED: tl.constexpr,
+    TYPE: tl.constexpr,
     CAPPED: tl.constexpr,
     WINDOW: tl.constexpr,
 ):
@@ -375,22 +385,19 @@ def _attend_shared(
     head = tl.program_id(1)
     split = tl.program_id(2)
     span = tl.load(spans + tile)
-    if span == 0:
-        return
     rows = tl.arange(0, ROWS)
     dims = tl.arange(0, PADDED)
     member = rows // WIDE
     sequence = tl.load(members + tl.program_id(0) * MEMBERS + member, mask=member < MEMBERS, other=-1)
+    if (span == 0) | (tl.max(sequence, 0) < 0):
+        return
     inside = (sequence >= 0) & (rows % WIDE < GROUP)
     heads = head * GROUP + rows % WIDE
     first = tl.zeros((ROWS,), tl.int32)
     if WINDOW > 0:
         first = tl.load(lengths + sequence, mask=inside, other=0) - WINDOW
-    queries = tl.load(
-        query + (sequence.to(tl.int64) * query_row + heads * query_head)[None, :] + dims[:, None],
-        mask=inside[None, :] & (dims < DIM)[:, None],
-        other=0.0,
-    ).to(tl.float16 if SCALED else keys.dtype.element_ty)
+    query_places = sequence.to(tl.int64) * query_row + heads * query_head
+    queries = load_queries(query, query_places, inside, DIM, PADDED, SCALED, TYPE)
     tiles = tl.cdiv(span, TILE)
     stretch = tl.cdiv(tiles, SPLITS)
     total, best, sums = read_tiles(
