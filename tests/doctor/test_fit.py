@@ -29,6 +29,14 @@ def test_the_weights_take_their_precision_and_a_tied_embedding_is_kept_twice_in_
     assert fit(SIZE, "float32", gpu).weights == 4_000_000_000
 
 
+def test_in_fp8_the_embedding_stays_in_16_bits_and_the_cache_may_be_half() -> None:
+    gpu = Budget(device="cuda", total=80 * GIB, available=80 * GIB)
+    assert fit(SIZE, "fp8", gpu).weights == 1_100_000_000
+    assert fit(replace(SIZE, tied=False), "fp8", gpu).weights == 1_200_000_000
+    assert fit(SIZE, "fp8", gpu).kv_per_token == 2 * 8192
+    assert fit(SIZE, "bfloat16", replace(gpu, kv_precision="fp8")).kv_per_token == 8192 + 512
+
+
 def test_what_is_needed_is_weights_cache_and_process() -> None:
     found = fit(SIZE, "float32", cpu(64 * GIB))
     assert found.kv_per_token == 4 * 8192

@@ -30,6 +30,15 @@ def looked_at(files: ModelFiles, budget: Budget = PLENTY, opinion: Opinion | Non
     return examine("./tiny", files, budget, "auto", opinion)
 
 
+def test_fp8_is_refused_where_there_is_no_gpu(tiny: ModelFiles) -> None:
+    gpu = Budget(device="cuda", total=80 * GIB, available=80 * GIB)
+    refused = examine("./tiny", tiny, PLENTY, "fp8", TAKEN)
+    assert not refused.servable
+    assert refused.refusal is not None
+    assert "needs a GPU" in refused.refusal
+    assert examine("./tiny", tiny, gpu, "fp8", TAKEN).servable
+
+
 def test_a_gguf_files_header_is_read(default_model: Path) -> None:
     header = read_header(ModelFiles("x", default_model, "gguf"))
     assert (header.architecture, header.stored) == ("llama", "Q4_1")
@@ -88,6 +97,7 @@ def test_the_precision_is_chosen_as_the_engine_chooses_it(tmp_path: Path, defaul
     assert header.precision("float32", "cpu", int8=True) == "float32"
     assert header.precision("auto", "cuda", int8=True) == "bfloat16"
     assert header.precision("float16", "cuda") == "float16"
+    assert header.precision("fp8", "cuda") == "fp8"
     assert read_header(ModelFiles("x", default_model, "gguf")).precision("auto", "cuda") == "float32"
 
 

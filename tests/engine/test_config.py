@@ -33,6 +33,7 @@ def test_other_engines_words_mean_the_same() -> None:
         ({"without": ("graphs", "cache")}, "without must be some of graphs, .*, got 'cache'"),
         ({"precision": "fp8", "device": "cpu"}, "precision is fp8, which needs a GPU"),
         ({"kv_precision": "fp8", "device": "cpu"}, "kv_precision is fp8, which needs a GPU"),
+        ({"precision": "int8", "device": "cuda:1"}, "precision is int8, which is for the CPU"),
     ],
 )
 def test_a_mistake_is_one_sentence(options: dict[str, object], said: str) -> None:

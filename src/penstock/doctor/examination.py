@@ -160,12 +160,14 @@ def _budget(machine: Machine, probe: Probe, configuration: Configuration) -> Bud
             available=gpu.memory_free,
             fraction=settings.memory_fraction,
             kv_bytes=settings.kv_cache_memory,
+            kv_precision=settings.kv_precision,
         )
     return Budget(
         device="cpu",
         total=machine.memory_limit or machine.memory_total,
         available=machine.memory_available,
         kv_bytes=settings.kv_cache_memory,
+        kv_precision=settings.kv_precision,
     )
 
 

@@ -4,10 +4,11 @@
 
 - weights: parameters x bytes of a number of the computation. Quantized files too: they are expanded
   when they are loaded. In int8 they stay small: 8 bits, or the 4 of a file, and a scale and an offset of
-  16 bits for each 32 of them.
+  16 bits for each 32 of them. In fp8 all are 8 bits but embedding and output matrix, which are 16.
 - embedding copy: float32 on the CPU keeps a token embedding that is also the output matrix twice, once
   for look-ups and once packed for the matrix product.
-- KV cache: tokens of context x 2 x layers x KV heads x head size x bytes of a number; 2 bytes in int8.
+- KV cache: tokens of context x 2 x layers x KV heads x head size x bytes of a number; 2 bytes in int8
+  and fp8. With a cache in fp8 it is one, and a scale of 32 bits for each key and value.
 - process: `PROCESS_BYTES` for torch, the front door and a step's intermediate results. On a GPU it is
   the engine's `ACTIVATION_BYTES`, and only `memory_fraction` of the memory may be used.
 
@@ -16,14 +17,16 @@ How much context there is, is decided as the engine decides it (`engine/run/defa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock.engine.run.defaults import ACTIVATION_BYTES, cpu_kv_bytes, gpu_kv_bytes
 
 PROCESS_BYTES = 1 << 29  # seen on Linux: some 330 MB for the engine, 150 MB for the front door
-WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.125}
-KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 2}
+WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.125, "fp8": 1.0}
+KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 2, "fp8": 2}
+FP8_KV_BYTES = 1 + 4 / 64  # with the scale; of heads larger than 64 it is less
 STATED_CONTEXT = (
     4096  # tokens a model must have room for to be said to fit, unless its own context is shorter
 )
@@ -53,6 +56,7 @@ class Budget:
     available: int
     fraction: float = 0.9  # of a GPU's memory
     kv_bytes: int | None = None  # asked for; None leaves it to the engine
+    kv_precision: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,8 @@ def fit(size: ModelSize, precision: str, budget: Budget, *, context: int | None 
     weights = weight_bytes(size, precision)
     if size.tied and precision == "float32" and budget.device == "cpu":
         weights += size.embedding * 4
-    per_token = size.kv_per_token * KV_BYTES[precision]
+    number = FP8_KV_BYTES if budget.kv_precision == "fp8" else KV_BYTES[precision]
+    per_token = math.ceil(size.kv_per_token * number)
     stated = min(size.context, context or STATED_CONTEXT)
     process = PROCESS_BYTES if budget.device == "cpu" else ACTIVATION_BYTES
     cache = _cache(weights, budget, per_token, size.context)
@@ -100,8 +105,12 @@ def fit(size: ModelSize, precision: str, budget: Budget, *, context: int | None 
 
 def weight_bytes(size: ModelSize, precision: str) -> int:
     """Of the parameters, each once."""
-    saved = size.four_bits // 2 if precision == "int8" else 0
-    return int(size.parameters * WEIGHT_BYTES[precision]) - saved
+    weights = int(size.parameters * WEIGHT_BYTES[precision])
+    if precision == "int8":
+        weights -= size.four_bits // 2
+    if precision == "fp8":  # embedding and output matrix are 16 bits
+        weights += size.embedding * (1 if size.tied else 2)
+    return weights
 
 
 def _cache(weights: int, budget: Budget, per_token: int, context: int) -> int:

@@ -41,7 +41,7 @@ class ModelHeader:
 
     def precision(self, chosen: str, device: str, *, int8: bool = False) -> str:
         """What it would be computed in; the engine's rule for "auto". `int8`: the CPU can."""
-        if chosen in KV_BYTES and chosen != "int8":
+        if chosen in KV_BYTES and chosen != "int8" and (chosen, device) != ("fp8", "cpu"):
             return chosen
         if device == "cpu" and int8:
             return "int8"
@@ -82,6 +82,10 @@ def examine(
     header, fitted = None, None
     told = opinion or Opinion()
     refusal = told.refusal
+    if "fp8" in (precision, budget.kv_precision) and budget.device == "cpu":
+        refusal = (
+            refusal or "fp8 is asked for, which needs a GPU; on the CPU leave precision and KV cache at auto."
+        )
     try:
         header = _corrected(read_header(files), told)
         fitted = fit(header.size, header.precision(precision, budget.device, int8=told.int8), budget)

@@ -121,6 +121,8 @@ class EngineConfig:
         for name in ("precision", "kv_precision"):
             if getattr(self, name) == "fp8" and device == "cpu":
                 raise ConfigError(f"{name} is fp8, which needs a GPU; on the CPU leave it at auto.")
+        if self.precision == "int8" and device.startswith("cuda"):
+            raise ConfigError("precision is int8, which is for the CPU; on a GPU ask for auto or fp8.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
