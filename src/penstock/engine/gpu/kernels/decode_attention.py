@@ -150,8 +150,8 @@ def attend_decodes(
             shared.spans,
             room.shared_accumulators,
             room.shared_bounds,
+            shared.splits,
             *numbers,
-            SPLITS=shared.splits,
             MEMBERS=members,
             TILE_MEMBERS=TILE_MEMBERS,
             WIDE=wide,
@@ -170,8 +170,9 @@ def attend_decodes(
         room.shared_bounds,
         room.arrivals,
         sequences,
+        shared.splits if shared is not None else 0,
         *numbers,
-        SHARED_SPLITS=shared.splits if shared is not None else 0,
+        SHARED=shared is not None,
         MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
         PIECES=MERGED_AT_ONCE,
         WIDE=wide,
@@ -180,7 +181,7 @@ def attend_decodes(
     )
 
 
-@triton.jit(do_not_specialize=["sequences"])
+@triton.jit(do_not_specialize=["sequences", "shared_splits"])
 def _attend_own(
     query,
     query_row,
@@ -201,9 +202,10 @@ def _attend_own(
     shared_bounds,
     arrivals,
     sequences,
+    shared_splits,
     scale,
     softcap,
-    SHARED_SPLITS: tl.constexpr,
+    SHARED: tl.constexpr,
     MOST_SEQUENCES: tl.constexpr,
     PIECES: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -230,7 +232,7 @@ def _attend_own(
     there = everyone < sequences
     seen = tl.load(lengths + everyone, mask=there, other=0)
     start = tl.zeros((MOST_SEQUENCES,), tl.int32)
-    if SHARED_SPLITS > 0:
+    if SHARED:
         start = tl.load(shared_lengths + everyone, mask=there, other=0)
     if WINDOW > 0:
         start = tl.maximum(start, seen - WINDOW)
@@ -247,7 +249,7 @@ def _attend_own(
         length = tl.load(lengths + sequence)
         first = 0
         shared = 0
-        if SHARED_SPLITS > 0:
+        if SHARED:
             shared = tl.load(shared_lengths + sequence)
             first = shared
         if WINDOW > 0:
@@ -284,7 +286,7 @@ def _attend_own(
             ROWS,
             SCALED,
             CAPPED,
-            SHARED_SPLITS > 0 or WINDOW > 0,
+            SHARED or WINDOW > 0,
         )
 
         out_places = (sequence.to(tl.int64) * HEADS + head * GROUP) * DIM
@@ -319,11 +321,11 @@ def _attend_own(
                     merged, highest, weight = add_partials(
                         merged, highest, weight, accumulators, bounds, places, mask, PADDED
                     )
-                if SHARED_SPLITS > 0:
-                    row = (sequence * HEADS + head * GROUP + heads[None, :]) * SHARED_SPLITS
-                    for origin in range(0, tl.where(shared > 0, SHARED_SPLITS, 0), PIECES):
+                if SHARED:
+                    row = (sequence * HEADS + head * GROUP + heads[None, :]) * shared_splits
+                    for origin in range(0, tl.where(shared > 0, shared_splits, 0), PIECES):
                         number = origin + batch
-                        mask = (number < SHARED_SPLITS) & (heads < GROUP)[None, :]
+                        mask = (number < shared_splits) & (heads < GROUP)[None, :]
                         merged, highest, weight = add_partials(
                             merged,
                             highest,
@@ -345,7 +347,7 @@ def _attend_own(
             sequence += 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _attend_shared(
     query,
     query_row,
@@ -362,9 +364,9 @@ def _attend_shared(
     spans,
     accumulators,
     bounds,
+    splits,
     scale,
     softcap,
-    SPLITS: tl.constexpr,
     MEMBERS: tl.constexpr,
     TILE_MEMBERS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -399,7 +401,7 @@ def _attend_shared(
     query_places = sequence.to(tl.int64) * query_row + heads * query_head
     queries = load_queries(query, query_places, inside, DIM, PADDED, SCALED, TYPE)
     tiles = tl.cdiv(span, TILE)
-    stretch = tl.cdiv(tiles, SPLITS)
+    stretch = tl.cdiv(tiles, splits)
     total, best, sums = read_tiles(
         queries,
         keys,
@@ -424,7 +426,7 @@ def _attend_shared(
         CAPPED,
         WINDOW > 0,
     )
-    places = (sequence * (KV_HEADS * GROUP) + heads) * SPLITS + split
+    places = (sequence * (KV_HEADS * GROUP) + heads) * splits + split
     tl.store(
         accumulators + places.to(tl.int64)[None, :] * PADDED + dims[:, None], total, mask=inside[None, :]
     )
