@@ -52,6 +52,7 @@ def attend(
     block_n: int | None = None,
     stages: int = 2,
     held: bool = True,
+    ahead: bool = True,
 ) -> None:
     heads, head_dim = query.shape[1], query.shape[2]
     group = heads // layer.kv_heads
@@ -94,6 +95,7 @@ def attend(
         CAPPED=softcap is not None,
         WINDOWED=window is not None,
         HELD=held,
+        AHEAD=ahead and padded <= 128,
         num_warps=4,
         maxnreg=168,
     )
@@ -250,12 +252,47 @@ def _step(
 
 
 @gluon.jit
+def _fetch(
+    turn, query, starts, counts, rows, tiles, work, query_stride, head_stride, window, target,
+    HALF: gl.constexpr, KV_HEADS: gl.constexpr, GROUP: gl.constexpr, DIM: gl.constexpr, PADDED: gl.constexpr,
+    BLOCK_N: gl.constexpr, QUERIES: gl.constexpr, PIECES: gl.constexpr, TILE: gl.constexpr,
+    WIDE: gl.constexpr,
+):  # fmt: skip
+    """Have the queries of a turn copied; nothing where there is none."""
+    own = _place(turn, work)
+    sequence, kv_head, first, stop, _start, _length, _low, _inner, _clear, _high = _bounds(
+        gl.minimum(own, work - 1),
+        starts,
+        counts,
+        tiles,
+        window,
+        KV_HEADS,
+        BLOCK_N,
+        QUERIES,
+        PIECES,
+        TILE,
+        False,
+    )
+    stop = gl.where(own < work, stop, 0)
+    row = HALF * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, WIDE))
+    dims = gl.arange(0, PADDED, layout=gl.SliceLayout(0, WIDE))
+    index = first + row // GROUP
+    head = kv_head * GROUP + row % GROUP
+    mask = ((row < QUERIES * GROUP) & (index < stop))[:, None] & (dims < DIM)[None, :]
+    at = (gl.load(rows + sequence) + index).to(gl.int64)
+    places = at[:, None] * query_stride + (head * head_stride)[:, None] + dims[None, :]
+    hopper.async_copy.async_copy_global_to_shared(target, query + places, mask=mask)
+    hopper.async_copy.commit_group()
+
+
+@gluon.jit
 def _consume(
     query, out, starts, counts, rows, tiles, work, query_stride, head_stride, out_stride, scale, softcap,
-    window, queries, key_tiles, value_tiles, full_keys, full_values, free_keys, free_values,
+    window, all_queries, key_tiles, value_tiles, full_keys, full_values, free_keys, free_values,
     HALF: gl.constexpr, KV_HEADS: gl.constexpr, GROUP: gl.constexpr, DIM: gl.constexpr, PADDED: gl.constexpr,
     BLOCK_N: gl.constexpr, QUERIES: gl.constexpr, PIECES: gl.constexpr, TILE: gl.constexpr,
     STAGES: gl.constexpr, CAPPED: gl.constexpr, WINDOWED: gl.constexpr, HELD: gl.constexpr,
+    AHEAD: gl.constexpr,
 ):  # fmt: skip
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     TOTAL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PADDED, 16])
@@ -267,24 +304,30 @@ def _consume(
     dtype: gl.constexpr = query.dtype.element_ty
     done = 0
     turns = (work + gl.num_programs(0) - 1) // gl.num_programs(0)
+    if AHEAD:
+        _fetch(0, query, starts, counts, rows, tiles, work, query_stride, head_stride, window,
+               all_queries.index(0), HALF, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES, PIECES, TILE,
+               WIDE)  # fmt: skip
     for turn in range(turns):
         own = _place(turn, work)
+        if AHEAD:
+            queries = all_queries.index(turn % 2)
+        else:
+            queries = all_queries.index(0)
+            _fetch(turn, query, starts, counts, rows, tiles, work, query_stride, head_stride, window, queries,
+                   HALF, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES, PIECES, TILE, WIDE)  # fmt: skip
+        hopper.async_copy.wait_group(0)
+        hopper.fence_async_shared()
+        gl.thread_barrier()
+        if AHEAD:
+            _fetch(turn + 1, query, starts, counts, rows, tiles, work, query_stride, head_stride, window,
+                   all_queries.index((turn + 1) % 2), HALF, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES,
+                   PIECES, TILE, WIDE)  # fmt: skip
         if own < work:
             sequence, kv_head, first, stop, start, length, low, inner, clear, high = _bounds(
                 own, starts, counts, tiles, window, KV_HEADS, BLOCK_N, QUERIES, PIECES, TILE, WINDOWED
             )
             if high > low:
-                row = HALF * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, WIDE))
-                dims = gl.arange(0, PADDED, layout=gl.SliceLayout(0, WIDE))
-                index = first + row // GROUP
-                head = kv_head * GROUP + row % GROUP
-                mask = ((row < QUERIES * GROUP) & (index < stop))[:, None] & (dims < DIM)[None, :]
-                at = (gl.load(rows + sequence) + index).to(gl.int64)
-                places = at[:, None] * query_stride + (head * head_stride)[:, None] + dims[None, :]
-                queries.store(gl.load(query + places, mask=mask, other=0.0))
-                hopper.fence_async_shared()
-                gl.thread_barrier()
-
                 positions = (
                     start + first + (HALF * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, SCORES))) // GROUP
                 )
@@ -348,6 +391,12 @@ def _consume(
                 result = total / gl.convert_layout(weight, gl.SliceLayout(1, TOTAL))[:, None]
                 queries.store(result.to(dtype))
                 gl.thread_barrier()
+                row = HALF * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, WIDE))
+                dims = gl.arange(0, PADDED, layout=gl.SliceLayout(0, WIDE))
+                index = first + row // GROUP
+                head = kv_head * GROUP + row % GROUP
+                mask = ((row < QUERIES * GROUP) & (index < stop))[:, None] & (dims < DIM)[None, :]
+                at = (gl.load(rows + sequence) + index).to(gl.int64)
                 places = at[:, None] * out_stride + (head * DIM)[:, None] + dims[None, :]
                 gl.store(out + places, queries.load(WIDE), mask=mask)
                 gl.thread_barrier()
@@ -360,10 +409,12 @@ def _attend(
     DIM: gl.constexpr, PADDED: gl.constexpr, BLOCK_SIZE: gl.constexpr, BLOCK_N: gl.constexpr,
     QUERIES: gl.constexpr, PIECES: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr,
     CAPPED: gl.constexpr, WINDOWED: gl.constexpr, HELD: gl.constexpr,
+    AHEAD: gl.constexpr,
 ):  # fmt: skip
     dtype: gl.constexpr = keys.dtype
     LAYOUT: gl.constexpr = keys.layout
-    queries = gl.allocate_shared_memory(dtype, [2, 64, PADDED], LAYOUT)
+    first_queries = gl.allocate_shared_memory(dtype, [2 if AHEAD else 1, 64, PADDED], LAYOUT)
+    second_queries = gl.allocate_shared_memory(dtype, [2 if AHEAD else 1, 64, PADDED], LAYOUT)
     key_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, PADDED], LAYOUT)
     value_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, PADDED], LAYOUT)
     full_keys = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -380,15 +431,15 @@ def _attend(
         [
             (_consume, (
                 query, out, starts, counts, rows, tiles, work, query_stride, head_stride, out_stride, scale,
-                softcap, window, queries.index(0), key_tiles, value_tiles, full_keys, full_values, free_keys,
+                softcap, window, first_queries, key_tiles, value_tiles, full_keys, full_values, free_keys,
                 free_values, 0, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES, PIECES, TILE, STAGES, CAPPED,
-                WINDOWED, HELD,
+                WINDOWED, HELD, AHEAD,
             )),
             (_consume, (
                 query, out, starts, counts, rows, tiles, work, query_stride, head_stride, out_stride, scale,
-                softcap, window, queries.index(1), key_tiles, value_tiles, full_keys, full_values, free_keys,
+                softcap, window, second_queries, key_tiles, value_tiles, full_keys, full_values, free_keys,
                 free_values, 1, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES, PIECES, TILE, STAGES, CAPPED,
-                WINDOWED, HELD,
+                WINDOWED, HELD, AHEAD,
             )),
             (_produce, (
                 keys, values, slots, starts, counts, tiles, tables, work, table_stride, window, key_tiles,
