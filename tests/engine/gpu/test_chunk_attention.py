@@ -14,7 +14,7 @@ from penstock.engine.gpu.kernels.chunk_attention import CHUNK_TILE, Shape, atten
 NAN = float("nan")
 SPANS = ((0, 37), (70, 50), (0, 5), (33, 1))  # position of the first query, queries
 BULK = Shape(64, 32, 4, 2, bulk=True)
-TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 3e-2}
 
 
 def step(
@@ -135,3 +135,14 @@ def test_every_size_on_a_gpu(
 ) -> None:
     spans = ((0, 700), (333, 500), (2048, 64), (0, 5), (33, 1))
     check(*step(spans, 8, 2, head_dim, block_size, dtype, device, scaled))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("window", "softcap"), [(1, None), (100, None), (1000, 3.0), (None, 3.0)])
+@pytest.mark.parametrize("heads", [1, 3, 8, 14])
+def test_every_window_and_group_on_a_gpu(
+    device: torch.device, window: int | None, softcap: float | None, heads: int
+) -> None:
+    spans = ((0, 700), (333, 500), (2048, 64), (4000, 3))
+    query, layer, batch = step(spans, heads, 1, 128, 64, torch.bfloat16, device)
+    check(query, layer, batch, softcap=softcap, window=window)
