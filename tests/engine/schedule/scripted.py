@@ -48,6 +48,7 @@ class ScriptedDevice:
         self.plans: list[StepPlan] = []
         self._cache = Device(blocks, block_size)
         self._tokens: dict[int, list[int]] = {}  # by slot, as the device itself wrote them
+        self._read: dict[int, list[int]] = {}  # by slot, prompt positions whose logits somebody asked for
 
     def launch(self, plan: StepPlan) -> Launched:
         self.plans.append(plan)
@@ -87,7 +88,18 @@ class ScriptedDevice:
         for grant in plan.grants:
             tokens = self._tokens[grant.sequence.slot]
             self._cache.read(grant.sequence.table, tokens, grant.start + grant.count)
+            if grant.sequence.reads_prompt:
+                self._read_prompt(grant)
         return [self._sample(grant) for grant in plan.grants if grant.samples]
+
+    def _read_prompt(self, grant: Grant) -> None:
+        slot = grant.sequence.slot
+        positions = self._read.pop(slot) if grant.start else []
+        positions += range(grant.start, grant.start + grant.count)
+        if grant.completes:
+            assert positions == list(range(grant.sequence.prompt_len)), "the prompt was not read in order"
+        else:
+            self._read[slot] = positions
 
     def _sample(self, grant: Grant) -> int:
         sequence, end = grant.sequence, grant.start + grant.count

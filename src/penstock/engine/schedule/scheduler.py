@@ -237,7 +237,6 @@ class Scheduler:
 
         Of two steps under way the later one is taken back first.
         """
-        copied = {target for _, target in plan.copies}
         for grant in plan.grants:
             sequence = grant.sequence
             if sequence.finish_reason is not None:
@@ -246,15 +245,10 @@ class Scheduler:
             if not sequence.running:
                 continue  # preempted since
             sequence.computed = grant.start
-            # It starts anew if its own block lacks what was to be copied, or if a part of what is wanted
-            # of the prompt may have been read already.
-            reads = sequence.reads_prompt and grant.start < sequence.prompt_len
-            anew = reads or self._written_block(grant) in copied
-            if anew or sequence in plan.admitted:
+            # A part of what is wanted of the prompt may have been read already: it is read anew. Who has
+            # copied a block has just been admitted.
+            if sequence.reads_prompt or sequence in plan.admitted:
                 self._put_back(sequence)
-
-    def _written_block(self, grant: Grant) -> int:
-        return grant.sequence.table.blocks[grant.start // self.memory.block_size]
 
     def shrink(self, plan: StepPlan) -> Sequence | None:
         """The device had no memory for a step, which was taken back: smaller ones from here on.
@@ -328,9 +322,7 @@ class Scheduler:
             self._advance(sequence, step)
 
     def _should_wait(self, sequence: Sequence) -> bool:
-        """Whether what this sequence needs is being computed right now, by another one or for itself."""
-        if sequence.pending:
-            return True
+        """Whether what this sequence needs is being computed by another one right now."""
         if sequence.awaits_fork:
             return True
         if sequence.can_fork:
@@ -361,6 +353,7 @@ class Scheduler:
         return needed + headroom <= self.memory.available - prefix.idle
 
     def _place(self, sequence: Sequence, step: StepInMaking) -> None:
+        assert not sequence.pending, "the slot would lack the token that is under way"
         if sequence.origin is not None and sequence.can_fork:
             # The last prompt token is computed again: this choice samples after it with its own noise.
             sequence.computed = sequence.prompt_len - 1
