@@ -16,20 +16,15 @@ INF, NAN = float("inf"), float("nan")
 FILTERS: list[Mapping[str, float]] = [
     {},
     {"top_k": 1},
-    {"top_k": 7},
     {"top_k": 100_000},
     {"top_k": 3000},
     {"top_p": 0.0},
-    {"top_p": 0.1},
     {"top_p": 0.9},
     {"top_p": 0.9999},
     {"min_p": 0.05},
-    {"min_p": 1.0},
     {"top_k": 20, "top_p": 0.7},
-    {"top_k": 40, "min_p": 0.1},
     {"top_p": 0.8, "min_p": 0.1},
     {"top_k": 30, "top_p": 0.9, "min_p": 0.02, "temperature": 0.7},
-    {"temperature": 2.0, "top_p": 0.95},
     {"temperature": 0.05, "top_p": 0.95},
     {"temperature": 1e-30, "top_k": 50, "top_p": 0.95},
     {"temperature": 0.0, "top_k": 5, "top_p": 0.5},
@@ -84,7 +79,7 @@ def test_rows_at_random_and_greedy_ones_are_drawn_together(
 
 @pytest.mark.parametrize(
     ("vocab", "spread", "filters"),
-    [(100, 3.0, FILTERS), (9000, 3.0, FILTERS[:14:3]), (4099, 0.05, FILTERS[4::4]), (5, 1e4, FILTERS[1::5])],
+    [(100, 3.0, FILTERS), (9000, 3.0, FILTERS[2:9:3]), (4099, 0.05, FILTERS[3::5]), (5, 1e4, FILTERS[1::4])],
 )
 def test_filters_keep_what_the_plain_ones_do(
     device: torch.device, vocab: int, spread: float, filters: list[Mapping[str, float]]
@@ -157,9 +152,9 @@ def test_tokens_are_written_to_their_slots(device: torch.device, filtered: bool,
 
 
 def test_wide_rows_are_read_by_their_stride(device: torch.device) -> None:
-    wide = logits_of(3, 400, device)
+    wide = logits_of(2, 400, device)
     parameters = parameters_of([{"top_k": 3}], device)
-    batch = SamplingBatch(parameters, [0] * 3, [1, 2, 3])
+    batch = SamplingBatch(parameters, [0] * 2, [1, 2])
     found = GpuDrawer().draw(wide[:, :301], batch)
     assert torch.equal(found, TorchDrawer().draw(wide[:, :301], batch))
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from penstock.engine.layers.sampler import Parameters
 
 _LEVELS = tl.constexpr(16)
-_SEARCH_TILE = 4096  # candidates that are looked at together
+_SEARCH_LANES = 4096  # candidates that are looked at together
 _INFINITY_KEY = tl.constexpr(0x7F800000)
 _NO_KEY = tl.constexpr(0x7FFFFFFF)  # of what lies beyond the candidates
 _LOG2E = tl.constexpr(1.4426950408889634)
@@ -39,7 +39,7 @@ def load_largest(tops_at, row, chunks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def scaled(x, largest, temperature):
-    return tl.div_rn(x - largest, temperature)
+    return (x - largest) * tl.div_rn(1.0, temperature)
 
 
 @triton.jit
@@ -92,8 +92,7 @@ def _count_levels(
     logits_at,
     tops_at,
     bottoms_at,
-    counts_at,
-    masses_at,
+    weights_at,
     temperature_at,
     top_k_at,
     top_p_at,
@@ -112,30 +111,27 @@ def _count_levels(
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
         ids = chunk * BLOCK + tl.arange(0, BLOCK)
         value = scaled(load_logits(logits_at + row * stride, ids, vocab), largest, temperature)
-        weight = _probability(value)
-        at = (row * chunks + chunk) * _LEVELS
+        weight = tl.where(k > 0, 1.0, _probability(value))
+        # Not above minus infinity either.
+        value = tl.where(ids < vocab, value, float("nan"))
         for level in tl.static_range(_LEVELS):
-            above = (ids < vocab) & (value >= _level(lowest, tl.full((), level, tl.int32)))
-            tl.store(counts_at + at + level, tl.sum(above.to(tl.int32)))
-            tl.store(masses_at + at + level, tl.sum(tl.where(above, weight, 0.0)))
+            above = value >= _level(lowest, tl.full((), level, tl.int32))
+            total = tl.sum(tl.where(above, weight, 0.0))
+            tl.store(weights_at + (row * chunks + chunk) * _LEVELS + level, total)
 
 
 @triton.jit
-def _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS: tl.constexpr):
-    """The level below the threshold; where the values up to the next end, or up to the best of a top-k; what
-    each chunk has between; the mass of all, and the mass above."""
+def _bracket(weights_at, row, chunks, k, p, CHUNKS: tl.constexpr):
+    """The levels that enclose the threshold, of a top-k the lower one and none; the weight of all values, and
+    of those above."""
     chunk, level = tl.arange(0, CHUNKS), tl.arange(0, _LEVELS)
     at = (row * chunks + chunk)[:, None] * _LEVELS + level[None, :]
-    counts = tl.load(counts_at + at, mask=(chunk < chunks)[:, None], other=0)
-    masses = tl.sum(tl.load(masses_at + at, mask=(chunk < chunks)[:, None], other=0.0), axis=0)
-    mass = tl.max(masses)
-    reached = tl.where(k > 0, tl.sum(counts, axis=0) >= k, masses >= p * mass)
-    lower = tl.sum(reached.to(tl.int32)) - 1
+    weights = tl.sum(tl.load(weights_at + at, mask=(chunk < chunks)[:, None], other=0.0), axis=0)
+    weight = tl.max(weights)
+    target = tl.where(k > 0, k.to(tl.float32), p * weight)
+    lower = tl.sum((weights >= target).to(tl.int32)) - 1
     upper = tl.where(k > 0, _LEVELS, lower + 1)
-    between = tl.where(level == lower, 1, 0) - tl.where(level == upper, 1, 0)
-    found = tl.sum(counts * between[None, :], axis=1)
-    above = tl.sum(tl.where(level == upper, masses, 0.0))
-    return lower, upper, found, mass, above
+    return lower, upper, weight, tl.sum(tl.where(level == upper, weights, 0.0))
 
 
 @triton.jit
@@ -143,9 +139,9 @@ def _collect(
     logits_at,
     tops_at,
     bottoms_at,
-    counts_at,
-    masses_at,
+    weights_at,
     candidates_at,
+    found_at,
     temperature_at,
     top_k_at,
     top_p_at,
@@ -162,40 +158,35 @@ def _collect(
     temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
     if (k > 0) | (p < 1.0):
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
-        lower, upper, found, _mass, _above = _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS)
-        before = tl.sum(tl.where(tl.arange(0, CHUNKS) < chunk, found, 0))
+        lower, upper, _weight, _above = _bracket(weights_at, row, chunks, k, p, CHUNKS)
         ids = chunk * BLOCK + tl.arange(0, BLOCK)
         value = scaled(load_logits(logits_at + row * stride, ids, vocab), largest, temperature)
         kept = (ids < vocab) & (value >= _level(lowest, lower)) & (value < _level(lowest, upper))
-        place = before + tl.cumsum(kept.to(tl.int32), 0) - 1
-        tl.store(candidates_at + row * vocab + place, value, mask=kept)
+        place = tl.cumsum(kept.to(tl.int32), 0)
+        at = row * chunks + chunk
+        tl.store(candidates_at + at * BLOCK + place - 1, value, mask=kept)
+        tl.store(found_at + at, tl.sum(kept.to(tl.int32)))
 
 
 @triton.jit
-def _reached(candidates_at, count, key, BY_COUNT: tl.constexpr, TILE: tl.constexpr):
-    """How many candidates, or how much probability, has such a key or a better one."""
-    total = tl.zeros((TILE,), tl.float32)
-    for start in range(0, count, TILE):
-        at = start + tl.arange(0, TILE)
-        value = tl.load(candidates_at + at, mask=at < count, other=0.0)
-        better = (at < count) & (_key(value) <= key)
-        total += tl.where(better, 1.0 if BY_COUNT else _probability(value), 0.0)
-    return tl.sum(total)
-
-
-@triton.jit
-def _best_key(candidates_at, count, target, low, high, BY_COUNT: tl.constexpr, TILE: tl.constexpr):
-    """The smallest key from low to high with which the target is reached; high where none is."""
+def _best_key(
+    row_at, found, low, high, target, BY_COUNT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):
+    """The smallest key from low to high at which what has such a key or a better one reaches the target; high
+    where nothing does. A program's lanes are divided among the chunks, `WIDTH` each."""
+    lane = tl.arange(0, found.shape[0])
+    most = tl.max(found)
     while low < high:
         # Three places at once: half as many turns, each of which waits for all threads.
         step = (high - low) // 4
         first, second, third = low + step, low + 2 * step, low + 3 * step
-        zero = tl.zeros((TILE,), tl.float32)
-        sum_1, sum_2, sum_3 = zero, zero, zero
-        for start in range(0, count, TILE):
-            at = start + tl.arange(0, TILE)
-            value = tl.load(candidates_at + at, mask=at < count, other=0.0)
-            key = tl.where(at < count, _key(value), _NO_KEY)
+        sum_1 = tl.zeros(found.shape, tl.float32)
+        sum_2 = tl.zeros(found.shape, tl.float32)
+        sum_3 = tl.zeros(found.shape, tl.float32)
+        for start in range(0, most, WIDTH):
+            place = start + lane % WIDTH
+            value = tl.load(row_at + lane // WIDTH * BLOCK + place, mask=place < found, other=0.0)
+            key = tl.where(place < found, _key(value), _NO_KEY)
             weight = 1.0 if BY_COUNT else _probability(value)
             sum_1 += tl.where(key <= first, weight, 0.0)
             sum_2 += tl.where(key <= second, weight, 0.0)
@@ -203,21 +194,35 @@ def _best_key(candidates_at, count, target, low, high, BY_COUNT: tl.constexpr, T
         if tl.sum(sum_1) >= target:
             high = first
         elif tl.sum(sum_2) >= target:
-            low, high = first + 1, second
+            low = first + 1
+            high = second
         elif tl.sum(sum_3) >= target:
-            low, high = second + 1, third
+            low = second + 1
+            high = third
         else:
             low = third + 1
     return low
 
 
 @triton.jit
+def _mass(row_at, found, worst, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """The probability of the candidates down to a key."""
+    lane = tl.arange(0, found.shape[0])
+    total = tl.zeros(found.shape, tl.float32)
+    for start in range(0, tl.max(found), WIDTH):
+        place = start + lane % WIDTH
+        value = tl.load(row_at + lane // WIDTH * BLOCK + place, mask=place < found, other=0.0)
+        total += tl.where((place < found) & (_key(value) <= worst), _probability(value), 0.0)
+    return tl.sum(total)
+
+
+@triton.jit
 def _find_threshold(
     tops_at,
     bottoms_at,
-    counts_at,
-    masses_at,
+    weights_at,
     candidates_at,
+    found_at,
     thresholds_at,
     temperature_at,
     top_k_at,
@@ -227,7 +232,8 @@ def _find_threshold(
     vocab,
     chunks,
     CHUNKS: tl.constexpr,
-    TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     largest = load_largest(tops_at, row, chunks, CHUNKS)
@@ -236,16 +242,17 @@ def _find_threshold(
     worst = tl.full((), _INFINITY_KEY, tl.int32)
     if (k > 0) | (p < 1.0):
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
-        lower, upper, found, mass, above = _bracket(counts_at, masses_at, row, chunks, k, p, CHUNKS)
-        count = tl.sum(found)
-        row_at = candidates_at + row * vocab
+        lower, upper, mass, above = _bracket(weights_at, row, chunks, k, p, CHUNKS)
+        chunk = tl.arange(0, CHUNKS * WIDTH) // WIDTH
+        found = tl.load(found_at + row * chunks + chunk, mask=chunk < chunks, other=0)
+        row_at = candidates_at + row * chunks * BLOCK
         worst = _key(_level(lowest, lower))
         best = tl.where(upper < _LEVELS, _key(_level(lowest, upper)), 0)
         if k > 0:
-            worst = _best_key(row_at, count, k.to(tl.float32), best, worst, True, TILE)
-            mass = _reached(row_at, count, worst, False, TILE)
+            worst = _best_key(row_at, found, best, worst, k.to(tl.float32), True, BLOCK, WIDTH)
+            mass = _mass(row_at, found, worst, BLOCK, WIDTH)
         if p < 1.0:
-            worst = _best_key(row_at, count, p * mass - above, best, worst, False, TILE)
+            worst = _best_key(row_at, found, best, worst, p * mass - above, False, BLOCK, WIDTH)
     threshold = -worst.to(tl.float32, bitcast=True)
     min_p = tl.load(min_p_at + slot)
     # In logarithms, where the best is 0.
@@ -260,32 +267,35 @@ def find_thresholds(
     drawn; minus infinity where a row filters nothing."""
     rows, vocab = logits.shape
     chunks = triton.cdiv(vocab, block)
-    shape = {"CHUNKS": triton.next_power_of_2(chunks), "BLOCK": block, "num_warps": warps}
+    padded = triton.next_power_of_2(chunks)
     tops, bottoms = logits.new_empty((2, rows, chunks), dtype=torch.float32)
+    weights = logits.new_empty((rows, chunks, _LEVELS.value), dtype=torch.float32)
+    candidates = logits.new_empty((rows, chunks, block), dtype=torch.float32)
+    found = logits.new_empty((rows, chunks), dtype=torch.int32)
     thresholds = logits.new_empty(rows, dtype=torch.float32)
-    counts = logits.new_empty((rows, chunks, _LEVELS.value), dtype=torch.int32)
-    masses = torch.empty_like(counts, dtype=torch.float32)
-    candidates = logits.new_empty((rows, vocab), dtype=torch.float32)
     asked = parameters.temperature, parameters.top_k, parameters.top_p
+    shape = {"CHUNKS": padded, "BLOCK": block}
     size = vocab, logits.stride(0), chunks
     grid = rows, chunks
     _extremes[grid](logits, tops, bottoms, *size, BLOCK=block, num_warps=warps)
-    _count_levels[grid](logits, tops, bottoms, counts, masses, *asked, slots, *size, **shape)
-    _collect[grid](logits, tops, bottoms, counts, masses, candidates, *asked, slots, *size, **shape)
+    _count_levels[grid](logits, tops, bottoms, weights, *asked, slots, *size, **shape, num_warps=warps)
+    _collect[grid](
+        logits, tops, bottoms, weights, candidates, found, *asked, slots, *size, **shape, num_warps=warps
+    )
     _find_threshold[(rows,)](
         tops,
         bottoms,
-        counts,
-        masses,
+        weights,
         candidates,
+        found,
         thresholds,
         *asked,
         parameters.min_p,
         slots,
         vocab,
         chunks,
-        CHUNKS=shape["CHUNKS"],
-        TILE=_SEARCH_TILE,
+        **shape,
+        WIDTH=max(_SEARCH_LANES // padded, 1),
         num_warps=16,
     )
     return tops, thresholds
