@@ -49,12 +49,12 @@ def chunk_tiles(starts: Sequence[int], counts: Sequence[int]) -> list[tuple[int,
     return [(sequence, first) for _, sequence, first in tiles]
 
 
-def choose_shape(dtype: torch.dtype, head_dim: int, block_size: int, scaled: bool) -> Shape:
-    wide = head_dim > 128
-    if dtype == torch.float32:
+def choose_shape(query: Tensor, layer: PagedLayer) -> Shape:
+    if query.dtype == torch.float32:
         return Shape(32, 16, 8, 2, False)  # larger ones spill: no matrix unit takes float32 as it is
-    block_n = 32 if wide else 64
-    if block_size % block_n or scaled:
+    block_n = 32 if layer.head_dim > 128 else 64
+    copied = not query.is_cuda or torch.cuda.get_device_capability(query.device)[0] >= 9
+    if layer.block_size % block_n or layer.key_scales is not None or not copied:
         return Shape(128, block_n, 8, 2, False)
     return Shape(128, block_n, 8, 3, True)
 
@@ -79,7 +79,7 @@ def attend_chunks(
         )
         return
     group = heads // layer.kv_heads
-    shape = shape or choose_shape(query.dtype, head_dim, layer.block_size, layer.key_scales is not None)
+    shape = shape or choose_shape(query, layer)
     block_m = max(shape.block_m, triton.next_power_of_2(group))
     padded = triton.next_power_of_2(head_dim)
     queries = block_m // group
