@@ -143,7 +143,7 @@ class Measurement:
             cold=values[0],
             values=tuple(values[1:]),
             walls=tuple(each.wall for each in found[1:]),
-            steps=found[-1].steps,
+            steps=len(found[-1].times),
             cached=found[-1].cached,
             limit=limit(workload, subject, self.ceilings),
             limit_unshared=limit(workload, subject, self.ceilings, share=False),

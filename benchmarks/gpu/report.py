@@ -128,7 +128,7 @@ def accuracy_table(found: Sequence[dict[str, Any]]) -> list[str]:
                 f"{each['difference']:+.3%}",
                 f"{each['divergence']:.5f}",
                 f"{each['agreement']:.2%}",
-                f"{alike}, all for {least} tokens",
+                f"{alike}; all for {least} tokens or more",
             )
         )
     return aligned(rows)
