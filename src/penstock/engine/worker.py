@@ -7,6 +7,7 @@ path, it also listens there, so that further processes can attach and have reque
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -210,6 +211,9 @@ def main() -> None:
         if core.info.precision == "int8":
             _leave_threads_to_the_model()
         warm_up(core)
+        # What is there now stays for good: to look through it for garbage would hold up steps again and again.
+        gc.collect()
+        gc.freeze()
         peers = Peers(connection, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     except PenstockError as error:
         _say(connection, Failed(type(error).__name__, str(error)))
