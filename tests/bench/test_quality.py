@@ -154,7 +154,7 @@ def test_an_engine_that_fails_or_computes_nonsense_gives_no_figure(
     with pytest.raises(PenstockError, match="a log-probability that is no finite number"):
         read(EngineCore(config_of(tmp_path)), "auto", PIECES)
     core = EngineCore(config_of(model))
-    monkeypatch.setattr(core._runner, "execute", lambda plan: 1 / 0)
+    monkeypatch.setattr(core._runner, "launch", lambda plan: 1 / 0)
     with pytest.raises(PenstockError, match="The engine could not read the text"):
         read(core, "float32", PIECES)
 

@@ -211,7 +211,7 @@ def main() -> None:
         if core.info.precision == "int8":
             _leave_threads_to_the_model()
         warm_up(core)
-        # What is there now stays for good: to look through it for garbage would hold up steps again and again.
+        # What is there now stays for good: looking through it for garbage would hold up steps ever again.
         gc.collect()
         gc.freeze()
         peers = Peers(connection, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
