@@ -59,12 +59,14 @@ def decode_step(core: EngineCore, batch: int, prompt: int = 512) -> Profile:
         core.step()
     torch.cuda.synchronize()
     step_ms = 1000 * (time.perf_counter() - began) / STEPS
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(STEPS):
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(STEPS):
+                core.step()
+            torch.cuda.synchronize()
+    finally:
+        while core.has_work:  # the next batch is to have the engine to itself
             core.step()
-        torch.cuda.synchronize()
-    while core.has_work:
-        core.step()
     kernels = [
         Kernel(entry.key, entry.self_device_time_total / 1000 / STEPS, entry.count / STEPS)
         for entry in profiler.key_averages()
