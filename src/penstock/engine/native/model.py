@@ -94,7 +94,7 @@ class NativeModel:
     """Not thread-safe: one caller steps, a few threads of its own compute."""
 
     precision = "int8"
-    overlaps = False
+    decodes = overlaps = False
 
     def __init__(
         self,
@@ -210,8 +210,8 @@ class NativeModel:
             raise MemoryError("There is no memory for a step.")
         return self._states[:rows]
 
-    def decode(self, step: Step, slots: Slots) -> Tensor | None:
-        return None
+    def decode(self, step: Step, slots: Slots) -> Tensor:
+        raise NotImplementedError
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return 0

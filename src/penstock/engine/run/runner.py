@@ -123,14 +123,12 @@ class Runner:
     def _decode(self, plan: StepPlan) -> Launched | None:
         """A step in which everybody computes and draws one token, if the model has a shorter way for it."""
         grants = plan.grants
-        if not self._model.overlaps or plan.num_tokens != len(grants):
+        if not self._model.decodes or plan.num_tokens != len(grants):
             return None
         slots = [grant.sequence.slot for grant in grants]
         if not all(grant.samples for grant in grants) or self._slots.has_special(slots):
             return None
         tokens = self._model.decode(_step(plan), self._slots)
-        if tokens is None:
-            return None
         sampling = [grant.sequence for grant in grants]
         return Launched(plan, StepResult(), sampling, tokens=download(tokens))
 

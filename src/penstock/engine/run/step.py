@@ -42,6 +42,7 @@ class StepModel(Protocol):
     precision: str
     kv_bytes_per_token: int  # of the cache, in all layers
     drawer: Drawer  # of tokens from its logits
+    decodes: bool  # it has a shorter way for steps in which everybody computes one token
     overlaps: bool  # it returns before the device is done, so that a step can be prepared meanwhile
 
     @property
@@ -62,9 +63,9 @@ class StepModel(Protocol):
     def forward(self, step: Step, slots: Slots) -> Tensor:
         """The hidden states after the last layer, [rows, hidden size], until the next call."""
 
-    def decode(self, step: Step, slots: Slots) -> Tensor | None:
+    def decode(self, step: Step, slots: Slots) -> Tensor:
         """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are
-        also in their slots. None: there is no such way; asked for only of models that overlap."""
+        also in their slots. Asked for only of models that have such a way."""
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         """Memory of the device that the largest step needs beside weights and cache; before `open`."""

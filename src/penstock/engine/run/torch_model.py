@@ -19,7 +19,7 @@ from penstock.engine.run.step import Room, Step
 
 
 class TorchModel:
-    overlaps = False
+    decodes = overlaps = False
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -61,8 +61,8 @@ class TorchModel:
     def forward(self, step: Step, slots: Slots) -> Tensor:
         return self._decoder.forward(self._inputs(step, slots), self._cache)
 
-    def decode(self, step: Step, slots: Slots) -> Tensor | None:
-        return None
+    def decode(self, step: Step, slots: Slots) -> Tensor:
+        raise NotImplementedError
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
         return ACTIVATION_BYTES
