@@ -58,7 +58,6 @@ class Scheduler:
         self._priorities: dict[int, int] = {}  # of all live sequences, and how many have each
         self._free_slots = list(range(limits.max_running - 1, -1, -1))
         self._serial = 0
-        self._placements = 0
         # Blocks kept for the growth of running sequences when another is admitted.
         self._headroom = max(1, memory.num_blocks // 100)
 
@@ -370,8 +369,6 @@ class Scheduler:
                 self.prefix_queries += sequence.prompt_len
                 self.prefix_hits += sequence.cached
         sequence.slot = self._free_slots.pop()
-        self._placements += 1
-        sequence.placement = self._placements
         insort(self.running, sequence, key=_rank)
         step.admitted.append(sequence)
 

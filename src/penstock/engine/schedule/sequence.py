@@ -41,7 +41,6 @@ class Sequence:
     settled: int = 0  # of those, computed by steps whose results have been taken
     pending: int = 0  # tokens that come after `tokens`, sampled by steps whose results are not known yet
     slot: int = -1  # permanent place on the device while running
-    placement: int = 0  # a number for each time that it was given a slot, never used twice
     admitted: bool = False  # has run before
     cached: int = 0  # prompt tokens not computed at first admission
     finish_reason: FinishReason | None = None
