@@ -29,11 +29,12 @@ class DigestChain:
         self._root = root
         self.digests: list[bytes] = digests or []
 
-    def extend(self, tokens: list[int]) -> list[bytes]:
-        """Digests of all full blocks of `tokens`, which only ever grows."""
+    def extend(self, tokens: list[int], blocks: int | None = None) -> list[bytes]:
+        """Digests of all full blocks of `tokens`, which only ever grows, or at least of the first `blocks`."""
         size = self._block_size
         parent = self.digests[-1] if self.digests else self._root
-        for start in range(len(self.digests) * size, len(tokens) - size + 1, size):
+        end = len(tokens) if blocks is None else blocks * size
+        for start in range(len(self.digests) * size, end - size + 1, size):
             parent = block_digest(parent, tokens[start : start + size])
             self.digests.append(parent)
         return self.digests

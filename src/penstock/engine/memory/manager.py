@@ -78,11 +78,17 @@ class KVMemory:
         if not self.prefix_caching or not reuse:
             return KnownPrefix(0, 0, None)
         limit = (len(tokens) - 1) // self.block_size
-        digests = table.chain.extend(tokens)
-        found = self._tree.match(digests, limit)
-        idle = sum(1 for node in found if not self._pool.holders(node.block))
-        coming = self._coming.get(digests[len(found)]) if len(found) < limit else None
-        return KnownPrefix(len(found), idle, coming)
+        digests = table.chain.digests
+        idle = 0
+        for found in range(limit):
+            # No more digests than need be: whoever waits for the first of many blocks is asked often.
+            if found == len(digests):
+                table.chain.extend(tokens, found + 1)
+            node = self._tree.find(digests[found])
+            if node is None:
+                return KnownPrefix(found, idle, self._coming.get(digests[found]))
+            idle += not self._pool.holders(node.block)
+        return KnownPrefix(limit, idle, None)
 
     def adopt_prefix(
         self, table: BlockTable, tokens: list[int], rank: tuple[float, int], *, reuse: bool = True
