@@ -9,7 +9,7 @@ from torch import Tensor
 _ROWS = 32  # a program
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "scratch"])
 def _gather_inputs(
     table_at,
     blocks_at,

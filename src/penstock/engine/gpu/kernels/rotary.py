@@ -28,7 +28,7 @@ def choose_shape(rows: int) -> Shape:
     return Shape(1, 4, 2) if rows <= 512 else Shape(4, 8, 4)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])  # it changes from step to step
 def _rotate_and_store(
     qkv_at,
     keys_at,
