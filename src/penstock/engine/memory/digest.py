@@ -30,7 +30,7 @@ class DigestChain:
         self.digests: list[bytes] = digests or []
 
     def extend(self, tokens: list[int], blocks: int | None = None) -> list[bytes]:
-        """Digests of all full blocks of `tokens`, which only ever grows, or at least of the first `blocks`."""
+        """Digests of all full blocks of `tokens`, which only ever grows; at least of its first `blocks`."""
         size = self._block_size
         parent = self.digests[-1] if self.digests else self._root
         end = len(tokens) if blocks is None else blocks * size
