@@ -139,10 +139,10 @@ def test_every_size_on_a_gpu(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("window", "softcap"), [(1, None), (100, None), (1000, 3.0), (None, 3.0)])
-@pytest.mark.parametrize("heads", [1, 3, 8, 14])
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (3, 80), (8, 128), (14, 256)])
 def test_every_window_and_group_on_a_gpu(
-    device: torch.device, window: int | None, softcap: float | None, heads: int
+    device: torch.device, window: int | None, softcap: float | None, heads: int, head_dim: int
 ) -> None:
     spans = ((0, 700), (333, 500), (2048, 64), (4000, 3))
-    query, layer, batch = step(spans, heads, 1, 128, 64, torch.bfloat16, device)
+    query, layer, batch = step(spans, heads, 1, head_dim, 64, torch.bfloat16, device)
     check(query, layer, batch, softcap=softcap, window=window)

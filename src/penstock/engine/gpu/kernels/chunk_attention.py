@@ -24,6 +24,10 @@ from penstock.engine.gpu.kernels import chunk_hopper
 
 CHUNK_TILE = 128  # queries; a program takes as many of them as fit its rows with all heads of a group
 LOG2E = tl.constexpr(1.4426950408889634)
+# The score of what a row does not see. Not minus infinity: a row that has seen nothing yet gets rubbish that
+# its first key multiplies by zero. A power of two, since its product with any scale must be exact: the fused
+# multiply-add that subtracts the largest score would keep what rounding lost, 1e20 and more, and overflow.
+HIDDEN = tl.constexpr(-(2.0**100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +206,7 @@ def _span(
             seen = at[None, :] <= positions[:, None]
             if WINDOWED:
                 seen &= at[None, :] > positions[:, None] - window
-            # Not -inf: a row that has seen nothing yet gets rubbish that its first key multiplies by zero.
-            scores = tl.where(seen, scores, -1e30)
+            scores = tl.where(seen, scores, HIDDEN)
         above = tl.maximum(top, tl.max(scores, 1) * unit)
         weights = tl.exp2(scores * unit - above[:, None])
         shrink = tl.exp2(top - above)
@@ -272,7 +275,7 @@ def _attend(
         unit = scale * LOG2E
 
     total = tl.zeros([BLOCK_M, PADDED], tl.float32)
-    top = tl.full([BLOCK_M], -1e30, tl.float32)
+    top = tl.full([BLOCK_M], HIDDEN, tl.float32)
     weight = tl.zeros([BLOCK_M], tl.float32)
     SCALED: tl.constexpr = key_scales is not None
     if WINDOWED:

@@ -21,6 +21,10 @@ from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 
 LOG2E = gl.constexpr(1.4426950408889634)
+# The score of what a row does not see. Not minus infinity: a row that has seen nothing yet gets rubbish that
+# its first key multiplies by zero. A power of two, since its product with any scale must be exact: the fused
+# multiply-add that subtracts the largest score would keep what rounding lost, 1e20 and more, and overflow.
+HIDDEN = gl.constexpr(-(2.0**100))
 ROWS = gl.constexpr(128)  # of a tile: queries times heads of a group, half of them for each warpgroup
 PANEL = gl.constexpr(64)  # elements of a vector that one copy takes: 128 bytes, the widest swizzle
 
@@ -205,8 +209,7 @@ def _weigh(
         seen = at[None, :] <= positions[:, None]
         if WINDOWED:
             seen = seen & (at[None, :] > positions[:, None] - window)
-        # Not -inf: a row that has seen nothing yet gets rubbish that its first key multiplies by zero.
-        scores = gl.where(seen, scores, -1e30)
+        scores = gl.where(seen, scores, HIDDEN)
     above = gl.maximum(top, gl.max(scores, 1) * unit)
     weights = gl.exp2(scores * unit - above[:, None])
     shrink = gl.exp2(top - above)
@@ -340,7 +343,7 @@ def _consume(
                 )  # fmt: skip
                 scores = hopper.warpgroup_mma_wait(0, deps=[scores])
                 mbarrier.arrive(free_keys.index(stage))
-                top = gl.full([64], -1e30, gl.float32, gl.SliceLayout(1, SCORES))
+                top = gl.full([64], HIDDEN, gl.float32, gl.SliceLayout(1, SCORES))
                 weight = gl.zeros([64], gl.float32, gl.SliceLayout(1, SCORES))
                 new, top, weight, _shrink = _weigh(
                     scores, top, weight, positions, high - 1, unit, softcap, window, BLOCK_N, CAPPED,
