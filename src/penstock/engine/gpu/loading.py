@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from penstock.engine.gpu.decoder import GpuDecoder, GpuLayer, Projection
-from penstock.engine.gpu.kernels.skinny import SKINNY_ROWS
+from penstock.engine.gpu.kernels.skinny import skinny_rows
 from penstock.engine.gpu.linear import Fp8Linear, GpuLinear
 from penstock.engine.gpu.model import GpuModel
 from penstock.engine.gpu.operations import FUSED, PLAIN
-from penstock.engine.gpu.quantized import quantize_weight
+from penstock.engine.gpu.quantized import FP8, quantize_weight
 from penstock.engine.layers.rotary import Rope, Rotary
 from penstock.engine.models.config import LayerConfig
 from penstock.engine.models.layout import Layout, Matrix
@@ -48,6 +48,7 @@ class _Loader:
         ropes = {layer.rope for layer in config.layers if layer.rope is not None}
         rotaries = {rope: Rotary(rope, self._device) for rope in ropes}
         embedding = self._reader.matrix(self._layout.embedding)
+        few = skinny_rows(FP8 if self._fp8 else embedding.dtype)
         return GpuDecoder(
             config,
             embedding,
@@ -55,7 +56,7 @@ class _Loader:
             self._reader.norm("final_norm", None),
             self._head(embedding),
             PLAIN if "fused" in without else FUSED,
-            skinny_rows=0 if {"skinny", "fused"} & set(without) else SKINNY_ROWS,
+            skinny_rows=0 if {"skinny", "fused"} & set(without) else few,
         )
 
     def _head(self, embedding: Tensor) -> GpuLinear | None:

@@ -10,6 +10,7 @@ weight on the left; a row's bits do not depend on its neighbours there, but may 
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -21,10 +22,13 @@ from penstock.engine.kernels.activation import Activation
 # ends. Hence weights must not be what the kernel before writes. The interpreter knows nothing of this.
 PDL = not triton.knobs.runtime.interpret
 
-# Rows up to which these beat the library's matmul with the kernels that would surround it.
-SKINNY_ROWS = 16
-
 _ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3}
+
+
+def skinny_rows(dtype: torch.dtype) -> int:
+    """Rows up to which these, on weights of a type, beat the library's matmuls with kernels around them."""
+    # Eight bits are widened here, while the library multiplies them as they are.
+    return 8 if dtype.itemsize == 1 else 16
 
 
 @triton.jit
@@ -271,9 +275,9 @@ def _launch(
     gated = activation is not None
     if shape is None:
         if rows == 1:
-            shape = choose_row(count, size, weight.dtype, gated=gated)
+            shape = choose_row(count, size, weight.dtype)
         else:
-            shape = choose_dot(count, size, weight.dtype, rows=rows, gated=gated)
+            shape = choose_dot(count, size, weight.dtype, rows=rows)
     pointers = (
         x,
         x if norm_weight is None else norm_weight,

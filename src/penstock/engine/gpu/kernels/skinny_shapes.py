@@ -8,6 +8,7 @@ import torch
 
 _WARP = 32  # threads
 _LOAD = 16  # bytes that a thread loads at once
+_MANY = 16384  # rows of a weight of which every processor gets many programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +33,49 @@ class DotShape:
     warps: int
 
 
-def choose_row(count: int, size: int, dtype: torch.dtype, *, gated: bool) -> RowShape:
+def choose_row(count: int, size: int, dtype: torch.dtype) -> RowShape:
     vector = _LOAD // dtype.itemsize
-    warps = 4
+    narrow = dtype.itemsize == 1
+    if count < 2048:
+        # Few rows of the weight: small programs, so that every processor has some.
+        block_n, depth, warps = 2, 3, 4
+    elif size <= 2048:
+        # Short rows: all of one is on its way at once.
+        block_n, depth, warps = 4, 4, max(1, size // (4 * _WARP * vector))
+    elif count <= size:
+        # Wide weights give the fewest programs, so each keeps more on its way.
+        block_n = 8
+        depth, warps = (1, 4) if narrow and size < 8192 else (2, 2 if narrow else 4)
+    elif narrow:
+        block_n, depth, warps = (8, 2, 4) if count >= _MANY else (4, 1, 4)
+    else:
+        block_n, depth, warps = 4, 1, 8
     while warps > 1 and _WARP * vector * warps // 2 >= size:
         warps //= 2
-    block_k = _WARP * vector * warps
-    block_n = 8 if gated or count >= 65536 else 4
-    # Few rows of the weight: smaller programs, so that every processor has some.
-    while block_n > 2 and count // block_n < 512:
-        block_n //= 2
-    return RowShape(block_n, block_k, depth=4 if dtype.itemsize > 1 else 2, warps=warps)
+    return RowShape(block_n, _WARP * vector * warps, depth, warps)
 
 
-def choose_dot(count: int, size: int, dtype: torch.dtype, *, rows: int, gated: bool) -> DotShape:
+def choose_dot(count: int, size: int, dtype: torch.dtype, *, rows: int) -> DotShape:
     padded = max(8, 1 << (rows - 1).bit_length())
-    block_n = 16 if padded <= 16 else 32
-    split = 4
-    block_k = 512 // dtype.itemsize // split * 2
+    narrow = dtype.itemsize == 1
+    fewest = padded == 8
+    # `run`: bytes of a row of the weight in one piece of a tile.
+    if count >= _MANY:
+        block_n, run, split, stages = 64 if narrow and fewest else 128, 128, 4, 3
+    elif count < 2048:
+        block_n, run, split, stages = 16, 256, 4, 4
+    elif count <= size:
+        if narrow:
+            block_n, run, split, stages = (16, 256, 4, 4) if fewest else (32, 256, 4, 3)
+        else:
+            block_n, run, split, stages = (32, 128, 8, 4) if fewest else (16, 256, 4, 4)
+    elif narrow:
+        block_n, run, split, stages = 32, 128, 4, 4
+    elif fewest or count < 6144:
+        block_n, run, split, stages = 32, 256, 4, 3
+    else:
+        block_n, run, split, stages = 64, 128, 4, 4
+    block_k = run // dtype.itemsize
     while block_k > 32 and block_k * split // 2 >= size:
         block_k //= 2
-    return DotShape(padded, block_n, block_k, split, stages=4 if padded <= 16 else 3, warps=split)
+    return DotShape(padded, block_n, block_k, split, stages, warps=split)
