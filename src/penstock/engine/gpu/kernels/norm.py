@@ -40,6 +40,9 @@ def _add_norm(
     kept = columns < size
     hidden_row = hidden_at + row * hidden_stride + columns
     x = tl.load(hidden_row, mask=kept, other=0.0).to(tl.float32)
+    if NORM:
+        # Before anything waits for the whole row.
+        weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
     if ADD:
         delta = tl.load(delta_at + row * delta_stride + columns, mask=kept, other=0.0).to(tl.float32)
         if POST_NORM:
@@ -50,7 +53,6 @@ def _add_norm(
         tl.store(hidden_row, rounded, mask=kept)
         x = rounded.to(tl.float32)
     if NORM:
-        weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
         x = _rms(x, size, eps) * weight
     out_row = out_at + row * out_stride + columns
     if QUANTIZE:

@@ -74,6 +74,10 @@ def _rotate_and_store(
     row = (tl.program_id(0) * ROWS + vectors // GROUP).to(tl.int64)
     head = group * GROUP + vectors % GROUP
     kept = (row < rows) & (head < tl.where(is_query, HEADS, KV_HEADS))
+    # First of all: other addresses depend on them.
+    place = tl.load(places_at + row, mask=kept, other=0)
+    if ROTATE:
+        position = tl.load(positions_at + row, mask=kept, other=0)
     dims = tl.arange(0, HALF_BLOCK)
     kept_half = kept[:, None] & (dims < HALF)[None, :]
     source = (qkv_at + row * qkv_stride + (first + head) * DIM)[:, None] + dims[None, :]
@@ -103,7 +107,6 @@ def _rotate_and_store(
                     ]
                 )
         if ROTATE:
-            position = tl.load(positions_at + row, mask=kept, other=0)
             angles = (position * HALF)[:, None] + dims[None, :]
             cos = tl.load(cos_at + angles, mask=kept_half, other=0.0)
             sin = tl.load(sin_at + angles, mask=kept_half, other=0.0)
@@ -114,7 +117,6 @@ def _rotate_and_store(
         if REST > 0 and NORM:
             tl.store(rest_source, rest.to(qkv_at.dtype.element_ty), mask=kept_rest)
     else:
-        place = tl.load(places_at + row, mask=kept, other=0)
         block, offset = place // BLOCK_SIZE, place % BLOCK_SIZE
         if SCALED:
             largest = tl.max(tl.maximum(tl.abs(low), tl.abs(high)), axis=1)
