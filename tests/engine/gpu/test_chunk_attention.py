@@ -10,6 +10,7 @@ from penstock.engine.gpu import reference_chunk
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.chunk_attention import CHUNK_TILE, Shape, attend_chunks, chunk_tiles
+from penstock.engine.gpu.kernels.chunk_widen import widen
 
 NAN = float("nan")
 SPANS = ((0, 37), (70, 50), (0, 5), (33, 1))  # position of the first query, queries
@@ -57,7 +58,8 @@ def step(
         None if key_scales is None else key_scales.to(device),
         None if value_scales is None else value_scales.to(device),
     )
-    batch = ChunkBatch(*(part.to(device) for part in (slots, starts, counts, rows, tiles, tables)))
+    parts = (part.to(device) for part in (slots, starts, counts, rows, tiles, tables))
+    batch = ChunkBatch(*parts, seen=int((starts + counts).sum()))
     return qkv[:, : heads * head_dim].view(total, heads, head_dim), layer, batch
 
 
@@ -114,6 +116,17 @@ def test_keys_and_values_in_eight_bits_are_scaled(
     device: torch.device, block_size: int, shape: Shape | None
 ) -> None:
     check(*step(SPANS, 4, 2, 64, block_size, torch.float16, device, scaled=True), shape=shape)
+
+
+def test_a_cache_in_eight_bits_can_be_widened_to_sixteen(device: torch.device) -> None:
+    query, layer, batch = step(
+        ((0, 37), (70, 50), (33, 1), (15, 1)), 4, 2, 80, 16, torch.float16, device, True
+    )
+    widened = widen(layer, batch, torch.float16)
+    attended, expected = torch.zeros((2, query.shape[0], 320), dtype=torch.float16, device=device)
+    reference_chunk.attend_chunks(query, *widened, scale=0.1, out=attended)
+    reference_chunk.attend_chunks(query, layer, batch, scale=0.1, out=expected)
+    torch.testing.assert_close(attended, expected, rtol=3e-3, atol=3e-3)
 
 
 def test_tiles_that_see_most_come_first() -> None:

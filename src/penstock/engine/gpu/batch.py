@@ -47,3 +47,4 @@ class ChunkBatch:
     rows: Tensor  # int32 [sequences] row of the first query among all rows of the step
     tiles: Tensor  # int32 [tiles, 2] (sequence, first of its queries in the tile), CHUNK_TILE queries each
     tables: Tensor  # int32 [slots, most blocks]
+    seen: int  # tokens that the sequences see, all together; on the host, where memory is set aside by it

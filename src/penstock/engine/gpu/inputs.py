@@ -153,7 +153,8 @@ def mixed_step(
     if alone:
         decodes = DecodeBatch(alone_slots, buffers.lengths[:alone], slots.blocks, 1)
     if counts.size:
-        chunked = ChunkBatch(chunk_slots, starts, queries, first, flat_tiles.view(-1, 2), slots.blocks)
+        seen = int(layout.starts[alone:].sum() + counts.sum())
+        chunked = ChunkBatch(chunk_slots, starts, queries, first, flat_tiles.view(-1, 2), slots.blocks, seen)
     return inputs, StepAttention(scores, room, decodes, chunked)
 
 

@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels import chunk_hopper
+from penstock.engine.gpu.kernels import chunk_hopper, chunk_widen
 
 CHUNK_TILE = 128  # queries; a program takes as many of them as fit its rows with all heads of a group
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -78,10 +78,13 @@ def attend_chunks(
     `out` stay as they are. The chunks' own keys and values are in the cache already."""
     heads, head_dim = query.shape[1], query.shape[2]
     if shape is None and chunk_hopper.fits(query, layer):
-        chunk_hopper.attend(
-            query, layer, batch, CHUNK_TILE, scale=scale, softcap=softcap, window=window, out=out
-        )
-        return
+        if layer.key_scales is not None and chunk_widen.pays(query, layer, batch):
+            layer, batch = chunk_widen.widen(layer, batch, query.dtype)
+        if layer.keys.dtype == query.dtype:
+            chunk_hopper.attend(
+                query, layer, batch, CHUNK_TILE, scale=scale, softcap=softcap, window=window, out=out
+            )
+            return
     group = heads // layer.kv_heads
     shape = shape or choose_shape(query, layer)
     block_m = max(shape.block_m, triton.next_power_of_2(group))

@@ -1,4 +1,4 @@
-"""Attention of prompt chunks for Hopper, sixteen-bit caches: one warp loads, two warpgroups compute.
+"""Attention of prompt chunks for Hopper, caches in sixteen bits: one warp loads, two warpgroups compute.
 
 A program stays on its processor and takes one tile after another, so that the loads of the next tile run
 while the last one is finished. Each warpgroup has half of a tile's rows and asks the matrix unit for the next
@@ -32,10 +32,10 @@ _LAYOUT = gl.NVMMASharedLayout(128, 16)
 
 
 def fits(query: Tensor, layer: PagedLayer) -> bool:
-    """Whether the kernel below takes these; block sizes are powers of two."""
+    """Whether the kernel below takes these, once the cache is in the type of the queries; block sizes are
+    powers of two."""
     return (
-        layer.keys.dtype == query.dtype
-        and query.element_size() == 2
+        query.element_size() == 2
         and query.shape[1] // layer.kv_heads <= ROWS.value
         and layer.block_size % 8 == 0
         and query.is_cuda
