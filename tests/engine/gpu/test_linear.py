@@ -12,6 +12,7 @@ from penstock.engine.gpu import reference_linear as reference
 from penstock.engine.gpu.kernels import skinny
 from penstock.engine.gpu.linear import Fp8Linear, GpuLinear
 from penstock.engine.gpu.quantized import FP8, dequantize_weight, quantize_weight
+from penstock.engine.gpu.reference_rows import multiplied
 
 EPS = 1e-5
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -202,3 +203,29 @@ def test_rows_and_weights_in_eight_bits_give_the_product_of_what_they_stand_for(
     layer(x, x_scales, out)
     check(out, expected)
     check(layer(x, x_scales), expected)
+
+
+def test_scales_may_be_left_to_the_reader_of_a_product(device: torch.device) -> None:
+    made: dict[str, Any] = {"dtype": torch.float32, "device": device}
+    x, x_scales = quantize_weight(random(5, 48, **made))
+    layer = Fp8Linear(*quantize_weight(random(64, 48, **made)))
+    out = poisoned(5, 64, dtype=torch.bfloat16, device=device)
+    assert layer.best_unscaled(5)
+    layer.unscaled(x, out)
+    check(multiplied(out, (x_scales, layer.scales)).bfloat16(), layer(x, x_scales))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "biased"),
+    [
+        pytest.param(1 << 16, (64, 48), False, id="many-rows"),
+        pytest.param(5, (64, 48), True, id="bias"),
+        pytest.param(5, (33, 20), False, id="odd"),
+    ],
+)
+def test_scales_are_not_left_where_the_product_needs_them(
+    rows: int, size: tuple[int, int], biased: bool, device: torch.device
+) -> None:
+    made: dict[str, Any] = {"dtype": torch.float32, "device": device}
+    bias = random(size[0], **made) if biased else None
+    assert not Fp8Linear(*quantize_weight(random(*size, **made)), bias).best_unscaled(rows)

@@ -44,6 +44,11 @@ def poisoned_scales(rows: int, device: torch.device) -> Tensor:
     return torch.full((rows,), float("nan"), device=device)
 
 
+def some_factors(rows: int, columns: int, device: torch.device) -> reference.Factors:
+    """Of both signs, so that one that is left out or taken twice is seen."""
+    return random(rows, device=device, seed=5), random(columns, device=device, seed=6)
+
+
 # ---------------------------------------------------------------- norms
 
 
@@ -83,6 +88,20 @@ def test_a_residual_is_added_and_normed(
     if rows:
         assert_close(state, expected_state)
         assert_close(out, expected)
+
+
+@pytest.mark.parametrize("post", [False, True])
+def test_factors_of_what_is_added_come_first(device: torch.device, post: bool) -> None:
+    hidden, delta = random(3, 100, device=device), random(3, 100, device=device, seed=1)
+    factors = some_factors(3, 100, device)
+    post_weight = random(100, device=device, seed=2) if post else None
+    product = delta * factors[0][:, None] * factors[1]
+    found, expected = (hidden.clone(), poisoned(hidden)), (hidden.clone(), poisoned(hidden))
+    rest = {"post_weight": post_weight, "multiplier": 0.5}
+    add_norm(found[0], delta, hidden[0], 1e-2, factors=factors, out=found[1], **rest)
+    reference.add_norm(expected[0], product, hidden[0], 1e-2, out=expected[1], **rest)
+    assert_close(found[0], expected[0])
+    assert_close(found[1], expected[1])
 
 
 def test_a_residual_may_be_added_with_nothing_to_norm(device: torch.device) -> None:
@@ -154,6 +173,20 @@ def test_an_activated_gate_is_quantized_by_row(device: torch.device) -> None:
     assert_close(out, expected)
 
 
+@pytest.mark.parametrize("quantize", [False, True])
+def test_factors_of_gate_and_up_come_first(device: torch.device, quantize: bool) -> None:
+    gate_up, factors = random(3, 2 * 300, device=device), some_factors(3, 2 * 300, device)
+    product = gate_up * factors[0][:, None] * factors[1]
+    dtype = FP8 if quantize else torch.float32
+    out, expected = poisoned(gate_up[:, :300], dtype), poisoned(gate_up[:, :300], dtype)
+    scales = [poisoned_scales(3, device) if quantize else None for _ in range(2)]
+    activate(gate_up, "silu", factors=factors, out=out, scales=scales[0])
+    reference.activate(product, "silu", out=expected, scales=scales[1])
+    assert_close(out, expected)
+    if quantize:
+        torch.testing.assert_close(scales[0], scales[1])
+
+
 # ---------------------------------------------------------------- rotation and the cache
 
 
@@ -180,6 +213,7 @@ def check_rotation(
     dtype: torch.dtype = torch.float32,
     cache_dtype: torch.dtype | None = None,
     block_size: int = 16,
+    factored: bool = False,
 ) -> None:
     qkv = random(rows, (heads + 2 * kv_heads) * dim, device=device, dtype=dtype)
     layer = cache_of(kv_heads, dim, cache_dtype or dtype, device, block_size)
@@ -190,9 +224,12 @@ def check_rotation(
     cos, sin = angles(50, rotated, device) if rotated else (None, None)
     weights = [random(dim, device=device, seed=at) if norm else None for at in (3, 4)]
     found, expected = qkv.clone(), qkv.clone()
-    for function, state, cache in (
-        (rotate_and_store, found, layer),
-        (reference.rotate_and_store, expected, expected_layer),
+    factors = some_factors(rows, qkv.shape[1], device) if factored else None
+    if factors is not None:
+        expected *= factors[0][:, None] * factors[1]
+    for function, state, cache, given in (
+        (rotate_and_store, found, layer, factors),
+        (reference.rotate_and_store, expected, expected_layer, None),
     ):
         function(
             state,
@@ -206,8 +243,9 @@ def check_rotation(
             query_norm=weights[0],
             key_norm=weights[1],
             eps=1e-6,
+            factors=given,
         )
-    assert_close(found, expected)
+    assert_close(found[:, : heads * dim], expected[:, : heads * dim])
     assert torch.equal(found[:, heads * dim :], qkv[:, heads * dim :]), "keys and values are only read"
     assert_close(layer.keys, expected_layer.keys)
     assert_close(layer.values, expected_layer.values)
@@ -240,6 +278,14 @@ def test_keys_and_values_are_stored_in_eight_bits_with_their_scales(
     device: torch.device, dim: int, rotated: int
 ) -> None:
     check_rotation(device, dim=dim, rotated=rotated, norm=True, cache_dtype=FP8)
+
+
+@pytest.mark.parametrize(("dim", "rotated"), [(64, 64), (80, 32), (64, 0)])
+@pytest.mark.parametrize("norm", [False, True], ids=["", "normed"])
+def test_factors_of_queries_keys_and_values_come_first(
+    device: torch.device, dim: int, rotated: int, norm: bool
+) -> None:
+    check_rotation(device, dim=dim, rotated=rotated, norm=norm, factored=True)
 
 
 # ---------------------------------------------------------------- inputs

@@ -14,6 +14,7 @@ from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels import skinny
 from penstock.engine.gpu.linear import Fp8Linear, GpuLinear
 from penstock.engine.gpu.operations import Operations
+from penstock.engine.gpu.reference_rows import Factors, multiplied
 from penstock.engine.layers.rotary import Rotary
 from penstock.engine.models.config import DecoderConfig
 
@@ -38,6 +39,7 @@ class RowInputs:
     tokens: Tensor
     positions: Tensor  # int64
     places: Tensor  # int64: block * block size + offset
+    wanted: Tensor | None = None  # int64: rows whose hidden states are asked for; None: all
 
 
 class Attention(Protocol):
@@ -53,6 +55,14 @@ class _Rows:
 
     values: Tensor
     scales: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What comes out of a matmul; where there are factors, it is yet to be multiplied by them."""
+
+    values: Tensor
+    factors: Factors | None = None
 
 
 class GpuDecoder:
@@ -103,15 +113,14 @@ class GpuDecoder:
             rotary.prepare(positions)
 
     def forward(self, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention) -> Tensor:
-        """The hidden states after the last layer, [rows, hidden size]."""
+        """The hidden states after the last layer, [wanted rows, hidden size]."""
         hidden = F.embedding(inputs.tokens, self.embedding)
         if self._embedding_multiplier != 1.0:
             hidden = hidden * self._embedding_multiplier
         if hidden.shape[0] <= self._skinny_rows:
             self._few_rows(hidden, inputs, cache, attention)
-        else:
-            self._many_rows(hidden, inputs, cache, attention)
-        return hidden
+            return hidden if inputs.wanted is None else hidden[inputs.wanted]
+        return self._many_rows(hidden, inputs, cache, attention)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, vocabulary], in the precision of the output matrix unless something more is done to them."""
@@ -135,22 +144,27 @@ class GpuDecoder:
 
     def _many_rows(
         self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
-    ) -> None:
-        """`hidden` becomes what comes out."""
+    ) -> Tensor:
         layers = self.layers
         x = self._add_norm(hidden, None, layers[0].norms.get("attention_norm"), None, layers[0].qkv)
         for index, layer in enumerate(layers):
             attended = self._attend(layer, cache[index], _apply(layer.qkv, x), inputs, attention)
+            last = index + 1 == len(layers)
+            if last and inputs.wanted is not None:
+                # Behind the last keys and values nobody looks at the other rows any more.
+                hidden, attended = hidden[inputs.wanted], attended[inputs.wanted]
+                if not hidden.shape[0]:
+                    break
             added = _apply(layer.attention_output, self._rows(attended, layer.attention_output))
             norms = layer.norms
             x = self._add_norm(
                 hidden, added, norms.get("mlp_norm"), norms.get("attention_post_norm"), layer.gate_up
             )
             added = _apply(layer.down, self._activate(_apply(layer.gate_up, x), layer.down))
-            last = index + 1 == len(layers)
             following = None if last else layers[index + 1].norms.get("attention_norm")
             after = None if last else layers[index + 1].qkv
             x = self._add_norm(hidden, added, following, norms.get("mlp_post_norm"), after)
+        return hidden
 
     def _few_rows(
         self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
@@ -162,7 +176,7 @@ class GpuDecoder:
             skinny.norm_linear(
                 hidden, layer.norms["attention_norm"], eps, layer.qkv.weight, **_parts(layer.qkv), out=qkv
             )
-            attended = self._attend(layer, kv, qkv, inputs, attention)
+            attended = self._attend(layer, kv, _Product(qkv), inputs, attention)
             output = layer.attention_output
             skinny.linear_add(attended, output.weight, hidden, **_parts(output), multiplier=multiplier)
             inner = hidden.new_empty((rows, layer.gate_up.weight.shape[0] // 2))
@@ -178,14 +192,16 @@ class GpuDecoder:
             skinny.linear_add(inner, layer.down.weight, hidden, **_parts(layer.down), multiplier=multiplier)
 
     def _attend(
-        self, layer: GpuLayer, cache: PagedLayer, qkv: Tensor, inputs: RowInputs, attention: Attention
+        self, layer: GpuLayer, cache: PagedLayer, product: _Product, inputs: RowInputs, attention: Attention
     ) -> Tensor:
-        config = self.config
+        config, qkv, factors = self.config, product.values, product.factors
         heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
         query_norm, key_norm = layer.norms.get("query_norm"), layer.norms.get("key_norm")
         if config.query_key_norm == "projection":
             assert query_norm is not None
             assert key_norm is not None
+            if factors is not None:
+                qkv, factors = multiplied(qkv, factors).to(qkv.dtype), None
             query, key, _ = qkv.split((heads * dim, kv_heads * dim, kv_heads * dim), dim=1)
             for part, weight in ((query, query_norm), (key, key_norm)):
                 part.copy_(F.rms_norm(part.to(weight.dtype), weight.shape, weight, config.norm_eps))
@@ -202,6 +218,7 @@ class GpuDecoder:
             query_norm=query_norm,
             key_norm=key_norm,
             eps=config.norm_eps,
+            factors=factors,
         )
         out = qkv.new_empty((qkv.shape[0], heads * dim))
         attention(qkv[:, : heads * dim].unflatten(1, (heads, dim)), cache, layer.window, out)
@@ -210,7 +227,7 @@ class GpuDecoder:
     def _add_norm(
         self,
         hidden: Tensor,
-        delta: Tensor | None,
+        delta: _Product | None,
         weight: Tensor | None,
         post_weight: Tensor | None,
         projection: Projection | None,
@@ -220,20 +237,27 @@ class GpuDecoder:
         rows = _room(hidden, quantized) if quantized or weight is not None else _Rows(hidden)
         self._operations.add_norm(
             hidden,
-            delta,
+            None if delta is None else delta.values,
             weight,
             self.config.norm_eps,
             post_weight=post_weight,
             multiplier=self.config.residual_multiplier,
+            factors=None if delta is None else delta.factors,
             out=rows.values,
             scales=rows.scales,
         )
         return rows
 
-    def _activate(self, gate_up: Tensor, projection: Projection) -> _Rows:
-        inner = gate_up[:, : gate_up.shape[1] // 2]
+    def _activate(self, gate_up: _Product, projection: Projection) -> _Rows:
+        inner = gate_up.values[:, : gate_up.values.shape[1] // 2]
         rows = _room(inner, isinstance(projection, Fp8Linear))
-        self._operations.activate(gate_up, self.config.activation, out=rows.values, scales=rows.scales)
+        self._operations.activate(
+            gate_up.values,
+            self.config.activation,
+            factors=gate_up.factors,
+            out=rows.values,
+            scales=rows.scales,
+        )
         return rows
 
     def _rows(self, x: Tensor, projection: Projection) -> _Rows:
@@ -253,11 +277,13 @@ def _room(like: Tensor, quantized: bool) -> _Rows:
     return _Rows(values, torch.empty(like.shape[0], dtype=torch.float32, device=like.device))
 
 
-def _apply(projection: Projection, rows: _Rows) -> Tensor:
-    if isinstance(projection, Fp8Linear):
-        assert rows.scales is not None
-        return projection(rows.values, rows.scales)
-    return projection(rows.values)
+def _apply(projection: Projection, rows: _Rows) -> _Product:
+    if not isinstance(projection, Fp8Linear):
+        return _Product(projection(rows.values))
+    assert rows.scales is not None
+    if projection.best_unscaled(rows.values.shape[0]):
+        return _Product(projection.unscaled(rows.values), (rows.scales, projection.scales))
+    return _Product(projection(rows.values, rows.scales))
 
 
 def _parts(projection: Projection) -> dict[str, Tensor | None]:

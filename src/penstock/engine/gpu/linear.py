@@ -9,6 +9,8 @@ from torch import Tensor
 from penstock.engine.gpu.quantized import dequantize_weight
 
 _ALIGNMENT = 16  # elements: what the scaled matmul needs of both sides of a weight
+# Up to so many rows the scaled matmul is faster without scales than with one for each row and channel.
+_UNSCALED_ROWS = 1024
 
 
 class GpuLinear:
@@ -38,9 +40,10 @@ class Fp8Linear:
         self.nbytes = weight.nbytes + scales.nbytes + (0 if bias is None else bias.nbytes)
         self.count = weight.numel()
         self._channels = scales[None, :]
+        self._one = scales.new_ones(())
         # The scaled matmul takes only sides that it can cut evenly. Elsewhere the weight is widened.
         self._wide: Tensor | None = None
-        if weight.shape[0] % _ALIGNMENT or weight.shape[1] % _ALIGNMENT or weight.device.type == "cpu":
+        if weight.shape[0] % _ALIGNMENT or weight.shape[1] % _ALIGNMENT:
             self._wide = dequantize_weight(weight, scales, torch.bfloat16)
             self.nbytes += self._wide.nbytes
 
@@ -49,12 +52,28 @@ class Fp8Linear:
         if self._wide is not None:
             y = F.linear((x.float() * scales[:, None]).to(torch.bfloat16), self._wide, self.bias)
             return y if out is None else out.copy_(y)
+        return self._multiply(x, scales[:, None], self._channels, self.bias, out)
+
+    def best_unscaled(self, rows: int) -> bool:
+        """Whether `unscaled` serves, and is faster, for so many rows."""
+        return rows <= _UNSCALED_ROWS and self.bias is None and self._wide is None
+
+    def unscaled(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x W^T of the eight-bit numbers themselves, in bfloat16: whoever reads it multiplies by the scales.
+
+        The largest sums are of 448 * 448 * in, far below what bfloat16 holds.
+        """
+        return self._multiply(x, self._one, self._one, None, out)
+
+    def _multiply(
+        self, x: Tensor, rows: Tensor, channels: Tensor, bias: Tensor | None, out: Tensor | None
+    ) -> Tensor:
         return torch._scaled_mm(
             x,
             self.weight.t(),
-            scale_a=scales[:, None],
-            scale_b=self._channels,
-            bias=self.bias,
+            scale_a=rows,
+            scale_b=channels,
+            bias=bias,
             out_dtype=torch.bfloat16,
             use_fast_accum=True,
             **({} if out is None else {"out": out}),

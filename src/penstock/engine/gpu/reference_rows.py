@@ -13,6 +13,9 @@ from penstock.engine.layers.rotary import rotate
 FP8_MAX = 448.0  # the largest number of E4M3
 LEAST_SCALE = 1e-12  # a row of zeros must not be divided by zero
 
+# What a product in eight bits is yet to be multiplied by, in float32: for each row, and for each column.
+Factors = tuple[Tensor, Tensor]
+
 
 def add_norm(
     hidden: Tensor,
@@ -22,11 +25,12 @@ def add_norm(
     *,
     post_weight: Tensor | None = None,
     multiplier: float = 1.0,
+    factors: Factors | None = None,
     out: Tensor,
     scales: Tensor | None = None,
 ) -> None:
     if delta is not None:
-        added = delta.float()
+        added = multiplied(delta, factors)
         if post_weight is not None:
             added = F.rms_norm(added, post_weight.shape, post_weight.float(), eps)
         hidden.copy_(hidden.float() + multiplier * added)
@@ -49,9 +53,11 @@ def rotate_and_store(
     query_norm: Tensor | None = None,
     key_norm: Tensor | None = None,
     eps: float = 0.0,
+    factors: Factors | None = None,
 ) -> None:
     dim = layer.head_dim
-    query, key, value = qkv.view(len(qkv), -1, dim).float().split((heads, kv_heads, kv_heads), dim=1)
+    parts = multiplied(qkv, factors).view(len(qkv), -1, dim)
+    query, key, value = parts.split((heads, kv_heads, kv_heads), dim=1)
     if query_norm is not None and key_norm is not None:
         query = F.rms_norm(query, (dim,), query_norm.float(), eps)
         key = F.rms_norm(key, (dim,), key_norm.float(), eps)
@@ -74,8 +80,15 @@ def rotate_and_store(
         cache[blocks, :, offsets] = x
 
 
-def activate(gate_up: Tensor, activation: Activation, *, out: Tensor, scales: Tensor | None = None) -> None:
-    gate, up = gate_up.float().chunk(2, dim=-1)
+def activate(
+    gate_up: Tensor,
+    activation: Activation,
+    *,
+    factors: Factors | None = None,
+    out: Tensor,
+    scales: Tensor | None = None,
+) -> None:
+    gate, up = multiplied(gate_up, factors).chunk(2, dim=-1)
     _write(ACTIVATIONS[activation](gate.clone()) * up, out, scales)
 
 
@@ -102,6 +115,14 @@ def gather_inputs(
     place = block_table[slot, start // block_size].long() * block_size + start % block_size
     places.copy_(torch.where(used, place, scratch))
     lengths.copy_(starts.clamp(min=-1) + 1)
+
+
+def multiplied(x: Tensor, factors: Factors | None) -> Tensor:
+    """x in float32, by its factors."""
+    if factors is None:
+        return x.float()
+    rows, columns = factors
+    return x.float() * rows[:, None] * columns
 
 
 def quantized(x: Tensor) -> tuple[Tensor, Tensor]:

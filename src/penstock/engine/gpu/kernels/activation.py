@@ -6,7 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
+from penstock.engine.gpu.reference_rows import Factors
 from penstock.engine.kernels.activation import Activation
 
 _BLOCK = 1024  # columns of a program that need not know the rest of its row
@@ -30,52 +32,99 @@ def activated(x, KIND: tl.constexpr):
 
 
 @triton.jit
-def _gated(gate_at, columns, kept, inner, KIND: tl.constexpr):
-    gate = tl.load(gate_at + columns, mask=kept, other=0.0).to(tl.float32)
-    up = tl.load(gate_at + inner + columns, mask=kept, other=0.0).to(tl.float32)
+def _gated(
+    gate_up_at,
+    rows_at,
+    columns_at,
+    row,
+    columns,
+    inner,
+    gate_up_stride,
+    KIND: tl.constexpr,
+    FACTORS: tl.constexpr,
+):
+    kept = columns < inner
+    gate_at = gate_up_at + row * gate_up_stride + columns
+    gate = tl.load(gate_at, mask=kept, other=0.0).to(tl.float32)
+    up = tl.load(gate_at + inner, mask=kept, other=0.0).to(tl.float32)
+    if FACTORS:
+        factor = tl.load(rows_at + row)
+        gate *= factor * tl.load(columns_at + columns, mask=kept, other=0.0)
+        up *= factor * tl.load(columns_at + inner + columns, mask=kept, other=0.0)
     return activated(gate, KIND) * up
 
 
 @triton.jit
-def _activate(gate_up_at, out_at, inner, gate_up_stride, out_stride, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def _activate(
+    gate_up_at,
+    rows_at,
+    columns_at,
+    out_at,
+    inner,
+    gate_up_stride,
+    out_stride,
+    KIND: tl.constexpr,
+    FACTORS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    kept = columns < inner
-    x = _gated(gate_up_at + row * gate_up_stride, columns, kept, inner, KIND)
-    tl.store(out_at + row * out_stride + columns, x.to(out_at.dtype.element_ty), mask=kept)
+    x = _gated(gate_up_at, rows_at, columns_at, row, columns, inner, gate_up_stride, KIND, FACTORS)
+    tl.store(out_at + row * out_stride + columns, x.to(out_at.dtype.element_ty), mask=columns < inner)
 
 
 @triton.jit
 def _activate_fp8(
     gate_up_at,
+    rows_at,
+    columns_at,
     out_at,
     scales_at,
     inner,
     gate_up_stride,
     out_stride,
     KIND: tl.constexpr,
+    FACTORS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    kept = columns < inner
-    x = _gated(gate_up_at + row * gate_up_stride, columns, kept, inner, KIND)
+    x = _gated(gate_up_at, rows_at, columns_at, row, columns, inner, gate_up_stride, KIND, FACTORS)
     scale = fp8_scale(tl.max(tl.abs(x)))
     tl.store(scales_at + row, scale)
-    tl.store(out_at + row * out_stride + columns, to_fp8(x, scale, out_at.dtype.element_ty), mask=kept)
+    values = to_fp8(x, scale, out_at.dtype.element_ty)
+    tl.store(out_at + row * out_stride + columns, values, mask=columns < inner)
 
 
-def activate(gate_up: Tensor, activation: Activation, *, out: Tensor, scales: Tensor | None = None) -> None:
-    """out = act(gate) * up of rows [gate, up]; in eight bits where there are scales."""
+def activate(
+    gate_up: Tensor,
+    activation: Activation,
+    *,
+    factors: Factors | None = None,
+    out: Tensor,
+    scales: Tensor | None = None,
+) -> None:
+    """out = act(gate) * up of rows [gate, up], by their factors; in eight bits where there are scales."""
     rows, inner = out.shape
     if rows == 0:
         return
     strides = gate_up.stride(0), out.stride(0)
+    by_row, by_column = (None, None) if factors is None else factors
+    options = {"KIND": activation, "FACTORS": factors is not None, **overlapped()}
     if scales is None:
         grid = (rows, triton.cdiv(inner, _BLOCK))
-        _activate[grid](gate_up, out, inner, *strides, KIND=activation, BLOCK=_BLOCK, num_warps=4)
+        _activate[grid](
+            gate_up, by_row, by_column, out, inner, *strides, **options, BLOCK=_BLOCK, num_warps=4
+        )
     else:
         block = triton.next_power_of_2(inner)
         _activate_fp8[(rows,)](
-            gate_up, out, scales, inner, *strides, KIND=activation, BLOCK=block, num_warps=row_warps(block)
-        )
+            gate_up, by_row, by_column, out, scales, inner, *strides, **options,
+            BLOCK=block, num_warps=row_warps(block),
+        )  # fmt: skip

@@ -6,7 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
+from penstock.engine.gpu.reference_rows import Factors
 
 
 @triton.jit
@@ -19,6 +21,8 @@ def _rms(x, size, eps):
 def _add_norm(
     hidden_at,
     delta_at,
+    row_factors_at,
+    column_factors_at,
     post_weight_at,
     weight_at,
     out_at,
@@ -30,11 +34,15 @@ def _add_norm(
     eps,
     multiplier,
     ADD: tl.constexpr,
+    FACTORS: tl.constexpr,
     POST_NORM: tl.constexpr,
     NORM: tl.constexpr,
     QUANTIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     kept = columns < size
@@ -45,6 +53,9 @@ def _add_norm(
         weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
     if ADD:
         delta = tl.load(delta_at + row * delta_stride + columns, mask=kept, other=0.0).to(tl.float32)
+        if FACTORS:
+            factors = tl.load(column_factors_at + columns, mask=kept, other=0.0)
+            delta *= factors * tl.load(row_factors_at + row)
         if POST_NORM:
             post_weight = tl.load(post_weight_at + columns, mask=kept, other=0.0).to(tl.float32)
             delta = _rms(delta, size, eps) * post_weight
@@ -71,12 +82,13 @@ def add_norm(
     *,
     post_weight: Tensor | None = None,
     multiplier: float = 1.0,
+    factors: Factors | None = None,
     out: Tensor,
     scales: Tensor | None = None,
 ) -> None:
     """hidden += multiplier * delta, in place, delta normed first where it has a weight; out = norm of hidden.
 
-    Without a weight out is hidden itself. With scales it is in eight bits.
+    Without a weight out is hidden itself. With scales it is in eight bits. Factors are those of delta.
     """
     rows, size = hidden.shape
     if rows == 0:
@@ -85,6 +97,7 @@ def add_norm(
     _add_norm[(rows,)](
         hidden,
         delta,
+        *((None, None) if factors is None else factors),
         post_weight,
         weight,
         out,
@@ -96,9 +109,11 @@ def add_norm(
         eps,
         multiplier,
         ADD=delta is not None,
+        FACTORS=factors is not None,
         POST_NORM=post_weight is not None,
         NORM=weight is not None,
         QUANTIZE=scales is not None,
         BLOCK=block,
         num_warps=row_warps(block),
+        **overlapped(),
     )

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.reference_rows import FP8_MAX, LEAST_SCALE
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
@@ -25,7 +26,11 @@ def to_fp8(x, scale, dtype: tl.constexpr):
 
 
 @triton.jit
-def _quantize_rows(x_at, out_at, scales_at, size, x_stride, out_stride, BLOCK: tl.constexpr):
+def _quantize_rows(
+    x_at, out_at, scales_at, size, x_stride, out_stride, BLOCK: tl.constexpr, PDL: tl.constexpr
+):
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     kept = columns < size
@@ -47,5 +52,13 @@ def quantize_rows(x: Tensor, *, out: Tensor, scales: Tensor) -> None:
         return
     block = triton.next_power_of_2(size)
     _quantize_rows[(rows,)](
-        x, out, scales, size, x.stride(0), out.stride(0), BLOCK=block, num_warps=row_warps(block)
+        x,
+        out,
+        scales,
+        size,
+        x.stride(0),
+        out.stride(0),
+        BLOCK=block,
+        num_warps=row_warps(block),
+        **overlapped(),
     )

@@ -14,7 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, to_fp8
+from penstock.engine.gpu.reference_rows import Factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ def choose_shape(rows: int) -> Shape:
 @triton.jit(do_not_specialize=["rows"])  # it changes from step to step
 def _rotate_and_store(
     qkv_at,
+    row_factors_at,
+    column_factors_at,
     keys_at,
     values_at,
     key_scales_at,
@@ -53,6 +57,7 @@ def _rotate_and_store(
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
     HALF: tl.constexpr,
+    FACTORS: tl.constexpr,
     ROTATE: tl.constexpr,
     NORM: tl.constexpr,
     SCALED: tl.constexpr,
@@ -61,7 +66,11 @@ def _rotate_and_store(
     GROUP: tl.constexpr,
     HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     REST: tl.constexpr = DIM - 2 * HALF
     QUERY_GROUPS: tl.constexpr = (HEADS + GROUP - 1) // GROUP
     KEY_GROUPS: tl.constexpr = (KV_HEADS + GROUP - 1) // GROUP
@@ -88,6 +97,13 @@ def _rotate_and_store(
     if REST > 0:
         rest_source = (qkv_at + row * qkv_stride + (first + head) * DIM + 2 * HALF)[:, None] + rests[None, :]
         rest = tl.load(rest_source, mask=kept_rest, other=0.0).to(tl.float32)
+    if FACTORS:
+        row_factors = tl.load(row_factors_at + row, mask=kept, other=0.0)[:, None]
+        factors_at = (column_factors_at + (first + head) * DIM)[:, None]
+        low *= row_factors * tl.load(factors_at + dims[None, :], mask=kept_half, other=0.0)
+        high *= row_factors * tl.load(factors_at + HALF + dims[None, :], mask=kept_half, other=0.0)
+        if REST > 0:
+            rest *= row_factors * tl.load(factors_at + 2 * HALF + rests[None, :], mask=kept_rest, other=0.0)
     if not is_value:
         if NORM:
             squares = tl.sum(low * low + high * high, axis=1)
@@ -114,7 +130,7 @@ def _rotate_and_store(
     if is_query:
         tl.store(source, low.to(qkv_at.dtype.element_ty), mask=kept_half)
         tl.store(source + HALF, high.to(qkv_at.dtype.element_ty), mask=kept_half)
-        if REST > 0 and NORM:
+        if REST > 0 and (NORM or FACTORS):
             tl.store(rest_source, rest.to(qkv_at.dtype.element_ty), mask=kept_rest)
     else:
         block, offset = place // BLOCK_SIZE, place % BLOCK_SIZE
@@ -151,10 +167,12 @@ def rotate_and_store(
     query_norm: Tensor | None = None,
     key_norm: Tensor | None = None,
     eps: float = 0.0,
+    factors: Factors | None = None,
 ) -> None:
     """Norm and rotate the queries in place; norm and rotate keys into the cache, and values as they are.
 
     qkv: [rows, (heads + 2 kv_heads) * head size]; places: block * block size + offset of each row.
+    Factors are those of qkv; the queries in place have been multiplied by them.
     """
     rows, dim = qkv.shape[0], layer.head_dim
     if rows == 0:
@@ -166,6 +184,7 @@ def rotate_and_store(
     groups = triton.cdiv(heads, shape.heads) + 2 * triton.cdiv(kv_heads, shape.heads)
     _rotate_and_store[(triton.cdiv(rows, shape.rows), groups)](
         qkv,
+        *((None, None) if factors is None else factors),
         layer.keys,
         layer.values,
         scales,
@@ -185,6 +204,7 @@ def rotate_and_store(
         KV_HEADS=kv_heads,
         DIM=dim,
         HALF=half,
+        FACTORS=factors is not None,
         ROTATE=cos is not None,
         NORM=norm,
         SCALED=scales is not None,
@@ -194,4 +214,5 @@ def rotate_and_store(
         HALF_BLOCK=triton.next_power_of_2(half),
         REST_BLOCK=triton.next_power_of_2(max(dim - 2 * half, 1)),
         num_warps=shape.warps,
+        **overlapped(),
     )

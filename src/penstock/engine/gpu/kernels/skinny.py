@@ -1,8 +1,8 @@
 """Matmuls for few rows, which read each weight once and do everything around it on the way.
 
 The time of such a matmul is that of reading its weight, so the kernels are built around loads: many wide ones
-in flight, weights asked for before the activations are known to be there (`PDL`), no second pass. Sums are
-taken in a fixed order: equal inputs give equal bits.
+in flight, weights asked for before the activations are known to be there (`PDL`: no kernel of a step may
+write weights), no second pass. Sums are taken in a fixed order: equal inputs give equal bits.
 
 One row is multiplied and added in registers, in float32. Several rows go through the tensor cores with the
 weight on the left; a row's bits do not depend on its neighbours there, but may differ from those of one row.
@@ -15,12 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.skinny_shapes import DotShape, RowShape, choose_dot, choose_row
 from penstock.engine.kernels.activation import Activation
-
-# Kernels of a step follow each other closely: one may begin, and ask for its weights, while the one before it
-# ends. Hence weights must not be what the kernel before writes. The interpreter knows nothing of this.
-PDL = not triton.knobs.runtime.interpret
 
 _ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3}
 
@@ -296,11 +293,9 @@ def _launch(
         "ADD": add,
         "GATED": gated,
         "ACTIVATION": 0 if activation is None else _ACTIVATIONS[activation],
-        "PDL": PDL,
         "num_warps": shape.warps,
+        **overlapped(),
     }
-    if PDL:
-        options["launch_pdl"] = True
     grid = (triton.cdiv(count, shape.block_n),)
     if isinstance(shape, RowShape):
         vector = 16 // weight.itemsize
