@@ -405,7 +405,7 @@ def _consume(
                 gl.thread_barrier()
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["work"])  # it changes from step to step: compiled once for all
 def _attend(
     query, keys, values, out, slots, starts, counts, rows, tiles, tables, work, query_stride, head_stride,
     out_stride, table_stride, scale, softcap, window, KV_HEADS: gl.constexpr, GROUP: gl.constexpr,

@@ -17,7 +17,7 @@ from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 
 FEWEST_QUERIES = 128  # a sequence, on average: so often must a key be read for its copy to pay
-MOST_BYTES = 512 << 20  # of keys and values together: memory that was not set aside
+MOST_BYTES = 256 << 20  # of keys and values together, beside the activations that memory is kept for
 
 _ROWS = 64  # vectors of a program
 _SEQUENCES = 256  # looked through at once
@@ -70,7 +70,7 @@ def _most_blocks(layer: PagedLayer, batch: ChunkBatch) -> int:
     return batch.seen // layer.block_size + batch.slots.shape[0]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])  # it changes from step to step: compiled once for all
 def _widen(
     keys, values, key_scales, value_scales, wide_keys, wide_values, slots, starts, counts, tables,
     wide_tables, sequences, table_stride, wide_stride, VECTORS: tl.constexpr, DIM: tl.constexpr,
