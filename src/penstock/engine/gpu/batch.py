@@ -33,7 +33,6 @@ class DecodeBatch:
     slots: Tensor  # int32 [sequences] rows of `tables`
     lengths: Tensor  # int32 [sequences] tokens that are seen, its own included; 0: padding, gives zeros
     tables: Tensor  # int32 [slots, most blocks]
-    splits: int  # pieces that what a sequence sees alone is cut into
     shared: SharedPrefixes | None = None
 
 

@@ -14,14 +14,17 @@ from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.decoder import GpuDecoder
 from penstock.engine.gpu.graphs import Graphs, Kind, padded_size
 from penstock.engine.gpu.inputs import RowBuffers, Scores, StepAttention
-from penstock.engine.gpu.kernels.decode_attention import Workspace, choose_splits, processors
+from penstock.engine.gpu.kernels.decode_attention import Workspace, processors
+from penstock.engine.gpu.kernels.decode_prefixes import choose_shared_splits
 from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.gpu.prefixes import PrefixPlanner
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
-from penstock.engine.run.transfer import upload
+from penstock.engine.run.transfer import send
 
 MOST_SPLITS = 16  # of a shared prefix
+# One of each size that has kernels of its own: one row, few, more, many.
+WARM_SIZES = (1, 2, 16, 24, 256)
 
 
 class Decodes:
@@ -55,6 +58,15 @@ class Decodes:
         self._prefixes = PrefixPlanner(self._most, block_size, slots.device) if shares else None
         self._graphs = graphs
 
+    def warm_up(self) -> None:
+        """Compute steps of nobody, so that no request waits for a kernel to be compiled."""
+        self._whose[0], self._whose[1], self._whose[2] = self._most, -1, 0
+        for size in sorted({min(size, self._most) for size in WARM_SIZES}):
+            self._compute(Kind(size, 0, 0, filtered=False))
+        self._compute(Kind(1, 0, 0, filtered=True))
+        if self._prefixes is not None:
+            self._compute(Kind(min(WARM_SIZES[-1], self._most), 1, 1, filtered=False))
+
     def run(self, step: Step) -> Tensor:
         """The drawn tokens, until the next run."""
         sequences = len(step.slots)
@@ -65,7 +77,7 @@ class Decodes:
         whose[0, :sequences] = step.slots
         whose[1, :sequences] = step.starts
         whose[2, :sequences] = whose[1, :sequences] + 1
-        self._whose.copy_(upload(whose, self._slots.device), non_blocking=True)
+        send(whose, self._whose)
         if self._graphs is None:
             self._compute(kind)
         else:
@@ -80,7 +92,7 @@ class Decodes:
             tiles = self._prefixes.tiles
         if tiles and self._prefixes is not None:
             kv_heads, where = self._decoder.config.num_kv_heads, self._slots.device
-            wanted = choose_splits(tiles, kv_heads, self._prefixes.longest, processors(where))
+            wanted = choose_shared_splits(tiles, kv_heads, self._prefixes.longest, processors(where))
             shared_splits = min(wanted, MOST_SPLITS)
         return Kind(size, tiles, shared_splits, filtered)
 
@@ -92,7 +104,7 @@ class Decodes:
         if kind.tiles:
             assert self._prefixes is not None
             shared = self._prefixes.on_device(kind.size, kind.shared_splits)
-        batch = DecodeBatch(slots, rows.lengths, self._slots.blocks, 1, shared)
+        batch = DecodeBatch(slots, rows.lengths, self._slots.blocks, shared)
         hidden = self._decoder.forward(
             inputs, self._cache, StepAttention(self._scores, self._room, batch, None)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -104,13 +104,16 @@ class Layout:
     starts: Integers
     counts: Integers
     alone: int  # leading sequences with one query each
+    wanted: Integers | None  # rows whose hidden states are asked for; None: all
 
     @classmethod
     def of(cls, step: Step) -> Layout:
         counts = np.array(step.counts, dtype=np.int32)
         several = np.flatnonzero(counts > 1)
         alone = int(several[0]) if several.size else len(counts)
-        return cls(np.array(step.slots, dtype=np.int32), np.array(step.starts, dtype=np.int32), counts, alone)
+        wanted = None if step.wanted is None else np.array(step.wanted, dtype=np.int32)
+        slots, starts = np.array(step.slots, dtype=np.int32), np.array(step.starts, dtype=np.int32)
+        return cls(slots, starts, counts, alone, wanted)
 
     def row_slots(self) -> Integers:
         return np.repeat(self.slots, self.counts)
@@ -144,14 +147,17 @@ def mixed_step(
         counts,
         first_rows,
         np.array(tiles, dtype=np.int32).ravel(),
+        np.zeros(0, dtype=np.int32) if layout.wanted is None else layout.wanted,
     ]
     sent = _uploaded(parts, slots.device)
-    rows, positions, alone_slots, chunk_slots, starts, queries, first, flat_tiles = sent
+    rows, positions, alone_slots, chunk_slots, starts, queries, first, flat_tiles, wanted = sent
     buffers = RowBuffers.of(len(parts[0]), slots.device)
     inputs = buffers.gather(slots, rows, positions, block_size, scratch)
+    if layout.wanted is not None:
+        inputs = replace(inputs, wanted=wanted.long())
     decodes = chunked = None
     if alone:
-        decodes = DecodeBatch(alone_slots, buffers.lengths[:alone], slots.blocks, 1)
+        decodes = DecodeBatch(alone_slots, buffers.lengths[:alone], slots.blocks)
     if counts.size:
         seen = int(layout.starts[alone:].sum() + counts.sum())
         chunked = ChunkBatch(chunk_slots, starts, queries, first, flat_tiles.view(-1, 2), slots.blocks, seen)

@@ -98,19 +98,23 @@ class GpuModel:
         return self._decoder.forward(inputs, self._cache, attention)
 
     def decode(self, step: Step, slots: Slots) -> Tensor:
-        if self._decodes is None:
-            self._decodes = Decodes(
-                self._decoder,
-                self._cache,
-                slots,
-                self._scores,
-                self._workspace(slots),
-                block_size=self._block_size,
-                scratch=self._scratch,
-                graphs=None if "graphs" in self._without else Graphs(),
-                shares="shared_prefix" not in self._without,
-            )
+        assert self._decodes is not None, "the runner makes ready first"
         return self._decodes.run(step)
+
+    def make_ready(self, slots: Slots) -> None:
+        self._decodes = Decodes(
+            self._decoder,
+            self._cache,
+            slots,
+            self._scores,
+            self._workspace(slots),
+            block_size=self._block_size,
+            scratch=self._scratch,
+            graphs=None if "graphs" in self._without else Graphs(),
+            shares="shared_prefix" not in self._without,
+        )
+        if self.config.has_head:
+            self._decodes.warm_up()
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._decoder.logits(hidden).float()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.engine.gpu import reference_rows
-from penstock.engine.gpu.kernels import activation, norm, quantize, rotary
+from penstock.engine.gpu.kernels.activation import activate
+from penstock.engine.gpu.kernels.norm import add_norm
+from penstock.engine.gpu.kernels.quantize import quantize_rows
+from penstock.engine.gpu.kernels.rotary import rotate_and_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Operations:
     quantize_rows: Callable[..., Any]
 
 
-FUSED = Operations(norm.add_norm, rotary.rotate_and_store, activation.activate, quantize.quantize_rows)
+FUSED = Operations(add_norm, rotate_and_store, activate, quantize_rows)
 PLAIN = Operations(
     reference_rows.add_norm,
     reference_rows.rotate_and_store,

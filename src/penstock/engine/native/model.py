@@ -16,7 +16,7 @@ from torch import Tensor
 
 from penstock.engine.kernels.activation import Activation
 from penstock.engine.layers.rotary import Rotary
-from penstock.engine.layers.sampler import Drawer
+from penstock.engine.layers.sampler import Drawer, indices
 from penstock.engine.models.config import DecoderConfig
 from penstock.engine.native import library as lib
 from penstock.engine.native.quantized import Quantized
@@ -186,6 +186,9 @@ class NativeModel:
         states = ctypes.cast(model.states, ctypes.POINTER(ctypes.c_float))
         self._states = torch.from_numpy(np.ctypeslib.as_array(states, size))
 
+    def make_ready(self, slots: Slots) -> None:
+        pass
+
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         for source, target in copies:
             self._cache[:, :, target] = self._cache[:, :, source]
@@ -208,7 +211,9 @@ class NativeModel:
         )
         if not self._native.penstock_forward(ctypes.byref(self._model), ctypes.byref(granted)):
             raise MemoryError("There is no memory for a step.")
-        return self._states[:rows]
+        if step.wanted is None:
+            return self._states[:rows]
+        return self._states.index_select(0, indices(list(step.wanted), self.device))
 
     def decode(self, step: Step, slots: Slots) -> Tensor:
         raise NotImplementedError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,9 +76,14 @@ class Runner:
             max_blocks = -(-room.max_model_len // room.block_size)
             # One slot more than the scheduler knows of, for rows that only fill a step up.
             self._slots = Slots(max_running + 1, room.max_model_len, max_blocks, model.device)
+            self._make_ready()
         # By slot, of prompts that are computed in several chunks.
         self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
         self._sums: dict[int, Tensor] = {}
+
+    @torch.inference_mode()
+    def _make_ready(self) -> None:
+        self._model.make_ready(self._slots)
 
     @property
     def overlaps(self) -> bool:
@@ -133,23 +138,22 @@ class Runner:
         return Launched(plan, StepResult(), sampling, tokens=download(tokens))
 
     def _compute(self, plan: StepPlan) -> Launched:
-        hidden = self._model.forward(_step(plan), self._slots)
         launched = Launched(plan, StepResult())
-        row = 0
-        for grant in plan.grants:
-            if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
-                self._read_prompt(grant, hidden[row : row + grant.count], launched.result)
-            if grant.sequence.request.pooling is not None:
-                self._pool(grant, hidden[row : row + grant.count], launched.result)
-            row += grant.count
-        self._sample(plan, hidden, launched)
+        sampling = [grant for grant in plan.grants if grant.samples]
+        if any(_reads_rows(grant.sequence) for grant in plan.grants):
+            hidden = self._model.forward(_step(plan), self._slots)
+            self._read(plan, hidden, launched.result)
+            hidden = hidden[_sampled_rows(plan)]
+        else:
+            # Every row is sampled, or most are not: then the model may leave out what only they would need.
+            every = plan.num_tokens == len(sampling)
+            hidden = self._model.forward(_step(plan, None if every else _sampled_rows(plan)), self._slots)
+        if sampling:
+            self._sample(sampling, hidden, launched)
         return launched
 
-    def _sample(self, plan: StepPlan, hidden: Tensor, launched: Launched) -> None:
-        sampling = [grant for grant in plan.grants if grant.samples]
-        if not sampling:
-            return
-        logits = self._model.logits(_sampled_rows(plan, len(sampling), hidden))
+    def _sample(self, sampling: list[Grant], hidden: Tensor, launched: Launched) -> None:
+        logits = self._model.logits(hidden[: len(sampling)])
         launched.sampling = [grant.sequence for grant in sampling]
         positions = [grant.start + grant.count for grant in sampling]
         batch = self._slots.sampling_batch(launched.sampling, positions)
@@ -157,6 +161,16 @@ class Runner:
         launched.logprob_rows = batch.logprob_rows
         self._slots.append(batch, sampled.tokens)
         launched.tokens = download(sampled.tokens)
+
+    def _read(self, plan: StepPlan, hidden: Tensor, result: StepResult) -> None:
+        """What is wanted of whole prompts."""
+        row = 0
+        for grant in plan.grants:
+            if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
+                self._read_prompt(grant, hidden[row : row + grant.count], result)
+            if grant.sequence.request.pooling is not None:
+                self._pool(grant, hidden[row : row + grant.count], result)
+            row += grant.count
 
     def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
         """Log-probabilities of the prompt tokens that follow this chunk's own."""
@@ -204,22 +218,25 @@ def _memory_errors() -> Iterator[None]:
         raise OutOfDeviceMemory(str(error)) from None
 
 
-def _sampled_rows(plan: StepPlan, count: int, hidden: Tensor) -> Tensor:
-    """The last row of each of the `count` grants that sample."""
-    if plan.num_tokens == count:  # no other rows
-        return hidden if len(hidden) == count else hidden[:count]
-    ends = np.cumsum([grant.count for grant in plan.grants])
-    rows = ends[[grant.samples for grant in plan.grants]] - 1
-    return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))
+def _reads_rows(sequence: Sequence) -> bool:
+    """Whether more is wanted of it than the token that follows."""
+    return sequence.reads_prompt or sequence.request.pooling is not None
 
 
-def _step(plan: StepPlan) -> Step:
+def _sampled_rows(plan: StepPlan) -> list[int]:
+    """The last row of each grant that samples."""
+    ends = itertools.accumulate(grant.count for grant in plan.grants)
+    return [end - 1 for grant, end in zip(plan.grants, ends, strict=True) if grant.samples]
+
+
+def _step(plan: StepPlan, wanted: list[int] | None = None) -> Step:
     grants = plan.grants
     return Step(
         slots=[grant.sequence.slot for grant in grants],
         starts=[grant.start for grant in grants],
         counts=[grant.count for grant in grants],
         tables=[grant.sequence.table.blocks for grant in grants],
+        wanted=wanted,
     )
 
 

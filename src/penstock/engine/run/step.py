@@ -22,6 +22,7 @@ class Step:
     starts: Sequence[int]  # position of the first granted token
     counts: Sequence[int]  # granted tokens
     tables: Sequence[Sequence[int]]  # blocks
+    wanted: Sequence[int] | None = None  # rows whose hidden states are asked for; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,15 @@ class StepModel(Protocol):
     def open(self, room: Room) -> None:
         """Allocate the cache and whatever a step needs; before the first step."""
 
+    def make_ready(self, slots: Slots) -> None:
+        """Do what the first steps on these slots would otherwise wait for; after `open`."""
+
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copy blocks of the cache in all layers: (from, to), one after another."""
 
     def forward(self, step: Step, slots: Slots) -> Tensor:
-        """The hidden states after the last layer, [rows, hidden size], until the next call."""
+        """The hidden states of the wanted rows after the last layer, [rows, hidden size], until the next
+        call."""
 
     def decode(self, step: Step, slots: Slots) -> Tensor:
         """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from penstock.engine.kernels.attention import KVLayer, allocate_cache, copy_blocks, plan_attention
 from penstock.engine.kernels.linear import CPU_MIN_ROWS
-from penstock.engine.layers.sampler import Drawer, TorchDrawer
+from penstock.engine.layers.sampler import Drawer, TorchDrawer, indices
 from penstock.engine.models.decoder import Decoder, StepInputs
 from penstock.engine.native.sampling import open_drawer
 from penstock.engine.run.defaults import ACTIVATION_BYTES
@@ -55,11 +55,17 @@ class TorchModel:
             self.device,
         )
 
+    def make_ready(self, slots: Slots) -> None:
+        pass
+
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         copy_blocks(self._cache, copies)
 
     def forward(self, step: Step, slots: Slots) -> Tensor:
-        return self._decoder.forward(self._inputs(step, slots), self._cache)
+        hidden = self._decoder.forward(self._inputs(step, slots), self._cache)
+        return (
+            hidden if step.wanted is None else hidden.index_select(0, indices(list(step.wanted), self.device))
+        )
 
     def decode(self, step: Step, slots: Slots) -> Tensor:
         raise NotImplementedError

@@ -17,6 +17,12 @@ def upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
 
 
+def send(values: npt.NDArray[Any], target: Tensor) -> None:
+    """Put numbers of the host into a tensor of the device, without waiting for it."""
+    found = torch.from_numpy(values)
+    target.copy_(found if target.device.type == "cpu" else found.pin_memory(), non_blocking=True)
+
+
 def write_rows(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
     """Each piece: a row of `target`, the first column, and int32 values from there on."""
     if target.device.type == "cpu":
