@@ -14,10 +14,9 @@ from penstock.engine.gpu.cache import PagedLayer, allocate
 from penstock.engine.gpu.kernels import decode_attention
 from penstock.engine.gpu.kernels.decode_attention import (
     attend_decodes,
-    choose_shared_splits,
-    choose_splits,
     workspace,
 )
+from penstock.engine.gpu.kernels.decode_prefixes import choose_shared_splits
 
 SCALE = 0.3
 
@@ -90,7 +89,6 @@ def make_case(
             slots.to(torch.int32).to(device),
             torch.tensor(lengths, dtype=torch.int32, device=device),
             by_slot.to(device),
-            splits=64,
         ),
     )
 
@@ -118,7 +116,7 @@ def test_sequences_of_all_lengths_see_their_own_tokens(device: torch.device) -> 
     make_case([33], device, kv_heads=3).check()
 
 
-@pytest.mark.parametrize("programs", [1, 4])
+@pytest.mark.parametrize("programs", [1, 2, 9])
 def test_any_cut_of_the_work_gives_the_same(
     programs: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +165,13 @@ def test_a_shared_prefix_is_seen_by_its_members(splits: int, device: torch.devic
     share(case, 48, [0, 2], splits).check()
 
 
+def test_a_shared_prefix_in_eight_bits_is_scaled(device: torch.device) -> None:
+    case = make_case(
+        [60, 40], device, shared=32, kv_heads=1, dtype=torch.float16, cache_dtype=torch.float8_e4m3fn
+    )
+    share(case, 32, [0, 1], 2).check(tolerance=1e-2)
+
+
 def test_a_shared_prefix_is_seen_through_each_members_window(device: torch.device) -> None:
     case = make_case([200, 170, 110, 97], device, shared=96, kv_heads=1)
     share(case, 96, [0, 1, 2, 3], 4).check(window=90)
@@ -177,15 +182,10 @@ def test_more_heads_than_a_tile_has_rows_read_a_prefix_in_turns(device: torch.de
     share(case, 32, [0, 1], 2).check()
 
 
-def test_a_prefix_is_cut_until_every_processor_has_work() -> None:
+def test_a_prefix_is_cut_until_every_processor_has_two_programs() -> None:
     assert choose_shared_splits(4, 8, 2048, 132) == 8
-    assert choose_shared_splits(64, 8, 2048, 132) == 1
+    assert choose_shared_splits(32, 8, 2048, 132) == 1
 
 
 def test_a_short_prefix_is_not_cut_below_two_tiles() -> None:
     assert choose_shared_splits(1, 8, 256, 132) == 2
-
-
-def test_a_small_batch_launches_few_programs() -> None:
-    assert choose_splits(1, 8, 300, 132) == 8
-    assert choose_splits(256, 8, 2048, 132) == 1

@@ -3,7 +3,7 @@
 What all sequences see is one line of tiles (sequence by sequence, head by head), cut into equal stretches:
 every program reads as many bytes as every other, whatever the lengths, so one captured launch serves all.
 Where a stretch ends within a head, its partial result is left in the workspace, and the last program to
-arrive merges.
+arrive merges. That costs more than reading a tile, so in a small batch stretches end with heads.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch
+from penstock.engine.gpu.batch import DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, add_partials, load_queries, read_tiles
+from penstock.engine.gpu.kernels.decode_prefixes import attend_prefixes
+from penstock.engine.gpu.kernels.decode_tiles import (
+    LEAST_ROWS,
+    LOG2_E,
+    PDL,
+    TYPES,
+    add_partials,
+    load_queries,
+    read_tiles,
+)
 
-TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-LOG2_E = 1.4426950408889634
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
 MOST_PROGRAMS = 8  # for each processor
+FEW_SEQUENCES = 16
+WHOLE = tl.constexpr(4)  # tiles that are read sooner than partial results could be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Shape:
     warps: int
     stages: int
     programs: int  # for each processor
-    rows: int  # queries of a tile over a shared prefix
+    registers: int | None = None  # of a thread at most, where more programs would fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +58,14 @@ class Workspace:
 
 
 def choose_shape(layer: PagedLayer) -> Shape:
+    """For sixteen bits twice as many tiles in flight beat half as many programs more, in small batches."""
     if layer.keys.dtype == torch.float32:
-        return Shape(tile=32, warps=8, stages=2, programs=4, rows=16)
+        return Shape(tile=32, warps=8, stages=2, programs=4)
     if layer.head_dim > 128:
-        return Shape(tile=32, warps=4, stages=3, programs=4, rows=64)
-    return Shape(tile=64, warps=4, stages=3, programs=4, rows=64)
+        return Shape(tile=32, warps=4, stages=3, programs=4)
+    if layer.key_scales is not None:
+        return Shape(tile=64, warps=4, stages=3, programs=4, registers=128)
+    return Shape(tile=64, warps=4, stages=3, programs=2)
 
 
 @cache
@@ -61,22 +73,6 @@ def processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def choose_splits(sequences: int, kv_heads: int, longest: int, processors: int) -> int:
-    """The most programs for a KV head of a sequence: a power of two, which lets a small batch launch few."""
-    splits = 1
-    while splits * sequences * kv_heads < 4 * processors and splits * 64 < longest:
-        splits *= 2
-    return splits
-
-
-def choose_shared_splits(tiles: int, kv_heads: int, longest: int, processors: int) -> int:
-    """Pieces that prefixes of at most `longest` tokens are cut into: a power of two."""
-    splits = 1
-    while splits * tiles * kv_heads < processors and splits * 128 < longest:
-        splits *= 2
-    return splits
 
 
 def workspace(rows: int, heads: int, head_dim: int, splits: int, device: torch.device) -> Workspace:
@@ -110,25 +106,18 @@ def attend_decodes(
     """out [sequences, heads * dim] = what each query of [sequences, heads, dim] attends to."""
     sequences, heads, dim = query.shape
     shape = shape or choose_shape(layer)
-    shared = batch.shared
     scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
-    constants = {
-        "KV_HEADS": layer.kv_heads,
-        "GROUP": group,
-        "DIM": dim,
-        "PADDED": triton.next_power_of_2(dim),
-        "BLOCK": layer.block_size,
-        "TILE": shape.tile,
-        "SCALED": scaled,
-        "TYPE": tl.float16 if scaled else TYPES[layer.keys.dtype],
-        "CAPPED": softcap is not None,
-        "WINDOW": window or 0,
-        "num_warps": shape.warps,
-        "num_stages": shape.stages,
-    }
-    inputs = (
+    programs = shape.programs * processors(query.device)
+    few = sequences <= FEW_SEQUENCES and 2 * sequences * layer.kv_heads <= programs
+    shared = batch.shared
+    if shared is not None:
+        attend_prefixes(
+            query, layer, batch, shared, room.shared_accumulators, room.shared_bounds,
+            scale=scale, softcap=softcap, window=window,
+        )  # fmt: skip
+    _attend_own[(programs,)](
         query,
         query.stride(0),
         query.stride(1),
@@ -139,28 +128,6 @@ def attend_decodes(
         batch.tables,
         batch.tables.stride(0),
         batch.lengths,
-    )
-    numbers = (scale if softcap is not None else scale * LOG2_E, softcap or 1.0)
-    if shared is not None:
-        members = max(1, min(TILE_MEMBERS, shape.rows // wide))
-        _attend_shared[(shared.slots.shape[0] * (TILE_MEMBERS // members), layer.kv_heads, shared.splits)](
-            *inputs,
-            shared.members,
-            shared.slots,
-            shared.spans,
-            room.shared_accumulators,
-            room.shared_bounds,
-            shared.splits,
-            *numbers,
-            MEMBERS=members,
-            TILE_MEMBERS=TILE_MEMBERS,
-            WIDE=wide,
-            ROWS=max(LEAST_ROWS, members * wide),
-            **constants,
-        )
-    programs = min(shape.programs * processors(query.device), sequences * layer.kv_heads * batch.splits)
-    _attend_own[(programs,)](
-        *inputs,
         batch.slots,
         shared.lengths if shared is not None else None,
         out,
@@ -171,13 +138,29 @@ def attend_decodes(
         room.arrivals,
         sequences,
         shared.splits if shared is not None else 0,
-        *numbers,
+        scale if softcap is not None else scale * LOG2_E,
+        softcap or 1.0,
         SHARED=shared is not None,
+        ALIGNED=few,
+        EARLY=PDL,
         MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
         PIECES=MERGED_AT_ONCE,
+        KV_HEADS=layer.kv_heads,
+        GROUP=group,
         WIDE=wide,
         ROWS=max(LEAST_ROWS, wide),
-        **constants,
+        DIM=dim,
+        PADDED=triton.next_power_of_2(dim),
+        BLOCK=layer.block_size,
+        TILE=shape.tile,
+        SCALED=scaled,
+        TYPE=tl.float16 if scaled else TYPES[layer.keys.dtype],
+        CAPPED=softcap is not None,
+        WINDOW=window or 0,
+        num_warps=shape.warps,
+        num_stages=shape.stages,
+        **({"launch_pdl": True} if PDL else {}),
+        **({} if shape.registers is None else {"maxnreg": shape.registers}),
     )
 
 
@@ -206,6 +189,8 @@ def _attend_own(
     scale,
     softcap,
     SHARED: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    EARLY: tl.constexpr,
     MOST_SEQUENCES: tl.constexpr,
     PIECES: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -227,6 +212,10 @@ def _attend_own(
     rows = tl.arange(0, ROWS)
     heads = tl.arange(0, WIDE)
 
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        if not SHARED:  # else the kernel before, of prefixes, began when all was there but what it writes
+            tl.extra.cuda.gdc_wait()
     # Every program finds its stretch of the line from all lengths. Padding has one tile, an empty one.
     everyone = tl.arange(0, MOST_SEQUENCES)
     there = everyone < sequences
@@ -236,13 +225,23 @@ def _attend_own(
         start = tl.load(shared_lengths + everyone, mask=there, other=0)
     if WINDOW > 0:
         start = tl.maximum(start, seen - WINDOW)
-    tiles = tl.where(there, tl.maximum(tl.cdiv(seen, TILE) - start // TILE, 1), 0) * KV_HEADS
-    ends = tl.cumsum(tiles, 0)
-    every = tl.sum(tiles, 0)
-    stretch = tl.cdiv(every, tl.num_programs(0))
-    at = program * stretch
-    stop = tl.minimum(at + stretch, every)
-    before = tl.max(tl.where(ends <= at, ends, 0), 0)  # tiles of earlier sequences
+    tiles = tl.where(there, tl.maximum(tl.cdiv(seen, TILE) - start // TILE, 1), 0)
+    every = tl.sum(tiles, 0) * KV_HEADS
+    if ALIGNED:
+        # One piece a program, all of one head. Every head's last piece may be short, hence the difference.
+        stretch = tl.cdiv(every, tl.num_programs(0) - sequences * KV_HEADS)
+        longest = tl.max(tiles, 0)
+        least = tl.where(longest <= WHOLE, WHOLE, tl.minimum(tl.cdiv(longest, PIECES), WHOLE))
+        stretch = tl.maximum(stretch, least)
+        ends = tl.cumsum(tl.cdiv(tiles, stretch), 0) * KV_HEADS
+        at = program
+        stop = tl.minimum(program + 1, tl.max(ends, 0))
+    else:
+        stretch = tl.cdiv(every, tl.num_programs(0))
+        ends = tl.cumsum(tiles, 0) * KV_HEADS
+        at = program * stretch
+        stop = tl.minimum(at + stretch, every)
+    before = tl.max(tl.where(ends <= at, ends, 0), 0)  # what there is of earlier sequences
     sequence = tl.sum((ends <= at).to(tl.int32), 0)
 
     while at < stop:
@@ -256,10 +255,21 @@ def _attend_own(
             first = tl.maximum(first, length - WINDOW)
         first_tile = first // TILE
         count = tl.maximum(tl.cdiv(length, TILE) - first_tile, 1)
-        head = (at - before) // count
-        line = before + head * count  # where this head's tiles begin
-        begin = at - line
-        end = tl.minimum(count, stop - line)
+        if ALIGNED:
+            pieces = tl.cdiv(count, stretch)
+            head = (at - before) // pieces
+            from_program = before + head * pieces
+            begin = (at - from_program) * stretch
+            end = tl.minimum(count, begin + stretch)
+            following = at + 1
+        else:
+            head = (at - before) // count
+            line = before + head * count  # where this head's tiles begin
+            from_program = line // stretch
+            pieces = (line + count - 1) // stretch - from_program + 1
+            begin = at - line
+            end = tl.minimum(count, stop - line)
+            following = line + end
 
         table = tables + tl.load(slots + sequence).to(tl.int64) * table_row
         query_places = sequence.to(tl.int64) * query_row + (head * GROUP + rows) * query_head
@@ -290,8 +300,6 @@ def _attend_own(
         )
 
         out_places = (sequence.to(tl.int64) * HEADS + head * GROUP) * DIM
-        from_program = line // stretch
-        pieces = (line + count - 1) // stretch - from_program + 1
         if (pieces == 1) & (shared == 0):
             tl.store(
                 out + out_places + rows[None, :] * DIM + dims[:, None],
@@ -307,9 +315,13 @@ def _attend_own(
             tl.store(bounds + piece * 2, best, mask=rows < GROUP)
             tl.store(bounds + piece * 2 + 1, sums, mask=rows < GROUP)
             tl.debug_barrier()  # all threads have written before one of them says so
-            arrival = arrivals + sequence * KV_HEADS + head
-            if tl.atomic_add(arrival, 1, sem="acq_rel") == pieces - 1:
-                tl.store(arrival, 0)
+            arrived = 0
+            if pieces > 1:
+                arrival = arrivals + sequence * KV_HEADS + head
+                arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
+                if arrived == pieces - 1:
+                    tl.store(arrival, 0)
+            if arrived == pieces - 1:
                 merged = tl.zeros((WIDE, PADDED), tl.float32)
                 highest = tl.full((WIDE,), float("-inf"), tl.float32)
                 weight = tl.zeros((WIDE,), tl.float32)
@@ -322,6 +334,8 @@ def _attend_own(
                         merged, highest, weight, accumulators, bounds, places, mask, PADDED
                     )
                 if SHARED:
+                    if EARLY:
+                        tl.extra.cuda.gdc_wait()  # for the partial results of prefixes
                     row = (sequence * HEADS + head * GROUP + heads[None, :]) * shared_splits
                     for origin in range(0, tl.where(shared > 0, shared_splits, 0), PIECES):
                         number = origin + batch
@@ -341,94 +355,9 @@ def _attend_own(
                     merged / tl.where(weight == 0.0, 1.0, weight)[:, None],
                     mask=(heads < GROUP)[:, None] & (dims < DIM)[None, :],
                 )
-        at = line + end
-        if at == before + count * KV_HEADS:
+        at = following
+        if not ALIGNED and at == before + count * KV_HEADS:
             before = at
             sequence += 1
-
-
-@triton.jit(do_not_specialize=["splits"])
-def _attend_shared(
-    query,
-    query_row,
-    query_head,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    tables,
-    table_row,
-    lengths,
-    members,
-    slots,
-    spans,
-    accumulators,
-    bounds,
-    splits,
-    scale,
-    softcap,
-    MEMBERS: tl.constexpr,
-    TILE_MEMBERS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
-    SCALED: tl.constexpr,
-    TYPE: tl.constexpr,
-    CAPPED: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
-    """One piece of a prefix, for the queries of MEMBERS sequences that share one KV head."""
-    tile = tl.program_id(0) * MEMBERS // TILE_MEMBERS
-    head = tl.program_id(1)
-    split = tl.program_id(2)
-    span = tl.load(spans + tile)
-    rows = tl.arange(0, ROWS)
-    dims = tl.arange(0, PADDED)
-    member = rows // WIDE
-    sequence = tl.load(members + tl.program_id(0) * MEMBERS + member, mask=member < MEMBERS, other=-1)
-    if (span == 0) | (tl.max(sequence, 0) < 0):
-        return
-    inside = (sequence >= 0) & (rows % WIDE < GROUP)
-    heads = head * GROUP + rows % WIDE
-    first = tl.zeros((ROWS,), tl.int32)
-    if WINDOW > 0:
-        first = tl.load(lengths + sequence, mask=inside, other=0) - WINDOW
-    query_places = sequence.to(tl.int64) * query_row + heads * query_head
-    queries = load_queries(query, query_places, inside, DIM, PADDED, SCALED, TYPE)
-    tiles = tl.cdiv(span, TILE)
-    stretch = tl.cdiv(tiles, splits)
-    total, best, sums = read_tiles(
-        queries,
-        keys,
-        values,
-        key_scales,
-        value_scales,
-        tables + tl.load(slots + tile).to(tl.int64) * table_row,
-        head,
-        split * stretch,
-        tl.minimum((split + 1) * stretch, tiles),
-        first[None, :],
-        span,
-        scale,
-        softcap,
-        KV_HEADS,
-        DIM,
-        PADDED,
-        BLOCK,
-        TILE,
-        ROWS,
-        SCALED,
-        CAPPED,
-        WINDOW > 0,
-    )
-    places = (sequence * (KV_HEADS * GROUP) + heads) * splits + split
-    tl.store(
-        accumulators + places.to(tl.int64)[None, :] * PADDED + dims[:, None], total, mask=inside[None, :]
-    )
-    tl.store(bounds + places * 2, best, mask=inside)
-    tl.store(bounds + places * 2 + 1, sums, mask=inside)
+    if EARLY and SHARED:
+        tl.extra.cuda.gdc_wait()  # who waits for this kernel waits for the one before it too

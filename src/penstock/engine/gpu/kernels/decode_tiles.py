@@ -7,14 +7,19 @@ the right side, padded only to `LEAST_ROWS`.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+LOG2_E = 1.4426950408889634
 LEAST_ROWS = 16  # the fewest columns that the matrix unit of a Hopper takes through Triton
 # Weights are multiplied by the scales of values before they are rounded to sixteen bits: without this factor
 # those of small values would lose bits. Values up to 28,000 fit.
 VALUE_FACTOR = tl.constexpr(1024.0)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # on the CPU, where there is no assembly
+# A launch may begin while the one before it ends; the interpreter knows nothing of this.
+PDL = not triton.knobs.runtime.interpret
 
 
 @triton.jit
@@ -80,10 +85,9 @@ def read_tiles(
             even, odd = split_words(key)
             scores = tl.dot(even, query[0])
             scores = tl.dot(odd, query[1], scores)
-            scores *= tl.load(key_scales + scale_places, mask=seen, other=0.0)[:, None]
+            scores *= (tl.load(key_scales + scale_places, mask=seen, other=0.0) * scale)[:, None]
         else:
-            scores = tl.dot(key, query, input_precision="ieee")
-        scores *= scale
+            scores = tl.dot(key, query, input_precision="ieee") * scale
         if CAPPED:
             # tanh(x) = 1 - 2 / (exp(2 x) + 1); then to powers of two.
             capped = 1.0 - 2.0 / (tl.exp2(scores * (2.0 * 1.4426950408889634 / softcap)) + 1.0)
@@ -101,7 +105,7 @@ def read_tiles(
         best = higher
         sums = sums * decay[None, :] + weights
         if SCALED:
-            weights *= tl.load(value_scales + scale_places, mask=seen, other=0.0)[:, None] * VALUE_FACTOR
+            weights *= (tl.load(value_scales + scale_places, mask=seen, other=0.0) * VALUE_FACTOR)[:, None]
             # Loaded as columns: the matrix unit's registers take words turned over, but not bytes.
             mask = seen[None, :]
             if PADDED_WIDTH != WIDTH:
