@@ -22,12 +22,12 @@ from penstock.engine.gpu.kernels.decode_prefixes import attend_prefixes
 from penstock.engine.gpu.kernels.decode_tiles import (
     LEAST_ROWS,
     LOG2_E,
-    PDL,
     TYPES,
     add_partials,
     load_queries,
     read_tiles,
 )
+from penstock.engine.gpu.kernels.launch import overlapped
 
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
 MOST_PROGRAMS = 8  # for each processor
@@ -142,7 +142,6 @@ def attend_decodes(
         softcap or 1.0,
         SHARED=shared is not None,
         ALIGNED=few,
-        EARLY=PDL,
         MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
         PIECES=MERGED_AT_ONCE,
         KV_HEADS=layer.kv_heads,
@@ -159,7 +158,7 @@ def attend_decodes(
         WINDOW=window or 0,
         num_warps=shape.warps,
         num_stages=shape.stages,
-        **({"launch_pdl": True} if PDL else {}),
+        **overlapped(),
         **({} if shape.registers is None else {"maxnreg": shape.registers}),
     )
 
@@ -190,7 +189,7 @@ def _attend_own(
     softcap,
     SHARED: tl.constexpr,
     ALIGNED: tl.constexpr,
-    EARLY: tl.constexpr,
+    PDL: tl.constexpr,
     MOST_SEQUENCES: tl.constexpr,
     PIECES: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -212,7 +211,7 @@ def _attend_own(
     rows = tl.arange(0, ROWS)
     heads = tl.arange(0, WIDE)
 
-    if EARLY:
+    if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         if not SHARED:  # else the kernel before, of prefixes, began when all was there but what it writes
             tl.extra.cuda.gdc_wait()
@@ -334,7 +333,7 @@ def _attend_own(
                         merged, highest, weight, accumulators, bounds, places, mask, PADDED
                     )
                 if SHARED:
-                    if EARLY:
+                    if PDL:
                         tl.extra.cuda.gdc_wait()  # for the partial results of prefixes
                     row = (sequence * HEADS + head * GROUP + heads[None, :]) * shared_splits
                     for origin in range(0, tl.where(shared > 0, shared_splits, 0), PIECES):
@@ -359,5 +358,5 @@ def _attend_own(
         if not ALIGNED and at == before + count * KV_HEADS:
             before = at
             sequence += 1
-    if EARLY and SHARED:
+    if PDL and SHARED:
         tl.extra.cuda.gdc_wait()  # who waits for this kernel waits for the one before it too

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, PDL, TYPES, VALUE_FACTOR
+from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, TYPES, VALUE_FACTOR
+from penstock.engine.gpu.kernels.launch import PDL
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def attend_prefixes(
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
     members = max(1, min(TILE_MEMBERS, shape.rows // wide))
+    # Not `overlapped`: the next kernel begins early, and relies on everything before this one.
     _attend_prefixes[(shared.slots.shape[0] * (TILE_MEMBERS // members), layer.kv_heads, shared.splits)](
         query,
         query.stride(0),
@@ -83,7 +85,7 @@ def attend_prefixes(
         shared.splits,
         scale if softcap is not None else scale * LOG2_E,
         softcap or 1.0,
-        EARLY=PDL,
+        PDL=PDL,
         MEMBERS=members,
         TILE_MEMBERS=TILE_MEMBERS,
         KV_HEADS=layer.kv_heads,
@@ -123,7 +125,7 @@ def _attend_prefixes(
     splits,
     scale,
     softcap,
-    EARLY: tl.constexpr,
+    PDL: tl.constexpr,
     MEMBERS: tl.constexpr,
     TILE_MEMBERS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -140,7 +142,7 @@ def _attend_prefixes(
     WINDOW: tl.constexpr,
 ):
     """One piece of a prefix, for the queries of MEMBERS sequences that share one KV head."""
-    if EARLY:
+    if PDL:
         tl.extra.cuda.gdc_launch_dependents()  # what sequences see alone can be read at the same time
     tile_of_members = tl.program_id(0) * MEMBERS // TILE_MEMBERS
     head = tl.program_id(1)

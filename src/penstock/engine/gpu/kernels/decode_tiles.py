@@ -18,8 +18,6 @@ LEAST_ROWS = 16  # the fewest columns that the matrix unit of a Hopper takes thr
 # those of small values would lose bits. Values up to 28,000 fit.
 VALUE_FACTOR = tl.constexpr(1024.0)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # on the CPU, where there is no assembly
-# A launch may begin while the one before it ends; the interpreter knows nothing of this.
-PDL = not triton.knobs.runtime.interpret
 
 
 @triton.jit
