@@ -9,6 +9,7 @@ from torch import Tensor
 from penstock.engine.gpu import reference_chunk
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels import chunk_attention, chunk_hopper
 from penstock.engine.gpu.kernels.chunk_attention import CHUNK_TILE, Shape, attend_chunks, chunk_tiles
 from penstock.engine.gpu.kernels.chunk_widen import widen
 
@@ -138,10 +139,28 @@ def test_tiles_that_see_most_come_first() -> None:
     ]
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("hidden", [chunk_attention.HIDDEN.value, chunk_hopper.HIDDEN.value])
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
-@pytest.mark.parametrize("block_size", [16, 64, 128])
+def test_the_score_of_what_is_hidden_times_any_scale_is_exact(hidden: float, head_dim: int) -> None:
+    scale = torch.tensor(head_dim**-0.5) * chunk_attention.LOG2E.value
+    assert float(hidden * scale) == hidden * float(scale)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "block_size"),
+    [
+        (torch.bfloat16, 64, 64),
+        (torch.bfloat16, 80, 16),
+        (torch.bfloat16, 96, 128),
+        (torch.bfloat16, 128, 16),
+        (torch.bfloat16, 128, 64),
+        (torch.bfloat16, 128, 128),
+        (torch.bfloat16, 256, 32),
+        (torch.float16, 64, 16),
+        (torch.float16, 256, 64),
+    ],
+)
 @pytest.mark.parametrize("scaled", [False, True])
 def test_every_size_on_a_gpu(
     device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int, scaled: bool
@@ -151,10 +170,20 @@ def test_every_size_on_a_gpu(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("window", "softcap"), [(1, None), (100, None), (1000, 3.0), (None, 3.0)])
-@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (3, 80), (8, 128), (14, 256)])
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "window", "softcap"),
+    [
+        (1, 64, 1, None),
+        (3, 80, 100, None),
+        (2, 128, 300, None),
+        (8, 128, 1000, 3.0),
+        (14, 64, None, 3.0),
+        (14, 256, 100, 3.0),
+        (71, 64, None, None),
+    ],
+)
 def test_every_window_and_group_on_a_gpu(
-    device: torch.device, window: int | None, softcap: float | None, heads: int, head_dim: int
+    device: torch.device, heads: int, head_dim: int, window: int | None, softcap: float | None
 ) -> None:
     spans = ((0, 700), (333, 500), (2048, 64), (4000, 3))
     query, layer, batch = step(spans, heads, 1, head_dim, 64, torch.bfloat16, device)
