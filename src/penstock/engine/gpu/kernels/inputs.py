@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
+
 _ROWS = 32  # a program
 
 
@@ -25,7 +27,11 @@ def _gather_inputs(
     scratch,
     BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     kept = row < rows
     start = tl.load(starts_at + row, mask=kept, other=-1)
@@ -74,4 +80,5 @@ def gather_inputs(
         BLOCK_SIZE=block_size,
         ROWS=_ROWS,
         num_warps=1,
+        **overlapped(),
     )

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, load_logits, scaled
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
 
@@ -49,11 +50,14 @@ def _log2(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def _log2_noise(seed, position, ids, FAST: tl.constexpr):
-    """Of the noise of `penstock.engine.layers.noise`, the same bits."""
-    key = _mix64(_mix64(seed.to(tl.uint64)) + position.to(tl.uint64))
+def _uniform(key, ids):
+    """Of `penstock.engine.layers.noise`, the same bits; above 0, it may round to 1."""
     bits = _mix32(_mix32(ids.to(tl.uint32) ^ key.to(tl.uint32)) ^ (key >> 32).to(tl.uint32))
-    uniform = ((bits >> 1).to(tl.int32).to(tl.float32) + 0.5) * 2.0**-31
+    return ((bits >> 1).to(tl.int32).to(tl.float32) + 0.5) * 2.0**-31
+
+
+@triton.jit
+def _log2_noise(uniform, FAST: tl.constexpr):
     uniform = tl.minimum(uniform, 1.0 - 2.0**-24)
     # -log(1 - u): by its series where 1 - u would lose what makes u.
     series = 1.0 / 5 + uniform * (1.0 / 6 + uniform * (1.0 / 7))
@@ -62,6 +66,16 @@ def _log2_noise(seed, position, ids, FAST: tl.constexpr):
     )
     direct = _log2(1.0 - uniform, FAST) * (-1.0 / _LOG2E)
     return _log2(tl.where(uniform < 0.125, series, direct), FAST)
+
+
+@triton.jit
+def _log2_weight(x, largest, temperature, threshold, FILTERED: tl.constexpr):
+    """Of logits, the probability in proportion to that of the largest."""
+    if FILTERED:
+        x = scaled(x, largest, temperature)
+        return tl.where(x >= threshold, x, float("-inf")) * _LOG2E
+    else:
+        return (x - largest) * (_LOG2E / temperature)
 
 
 @triton.jit
@@ -82,27 +96,61 @@ def _race(
     FAST: tl.constexpr,
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    """The noise is at least the uniform number it is made from, and hardly more where that is small. So every
+    token gets only a bound of its score, in half the instructions, and then those tokens their scores, a
+    group at a time, whose bounds reach the best score so far."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(slots_at + row)
     temperature = tl.load(temperature_at + slot)
-    ids = chunk * BLOCK + tl.arange(0, BLOCK)
-    score = load_logits(logits_at + row * stride, ids, vocab)
+    seed, position = tl.load(seeds_at + slot), tl.load(positions_at + row)
+    first = chunk * BLOCK
+    ids = first + tl.arange(0, BLOCK)
+    x = load_logits(logits_at + row * stride, ids, vocab)
     at = row * chunks + chunk
+    top = tl.max(x)
     if not FILTERED:
-        top = tl.max(score)
         tl.store(tops_at + at, top)
+    best = top
     if temperature > 0:
+        threshold = 0.0
         if FILTERED:
-            score = scaled(score, load_largest(tops_at, row, chunks, CHUNKS), temperature)
-            score = tl.where(score >= tl.load(thresholds_at + row), score, float("-inf")) * _LOG2E
+            largest = load_largest(tops_at, row, chunks, CHUNKS)
+            threshold = tl.load(thresholds_at + row)
         else:
             # A chunk of nothing but minus infinity: its difference to itself is not a number.
-            score = (score - tl.maximum(top, -3e38)) * (_LOG2E / temperature)
-        score -= _log2_noise(tl.load(seeds_at + slot), tl.load(positions_at + row), ids, FAST)
-    best = tl.max(score)
+            largest = tl.maximum(top, -3e38)
+        best = tl.full((), float("-inf"), tl.float32)
+        winner = tl.full((), _NO_INDEX, tl.int32)
+        if _log2_weight(top, largest, temperature, threshold, FILTERED) > float("-inf"):
+            key = _mix64(_mix64(seed.to(tl.uint64)) + position.to(tl.uint64))
+            bound = _log2_weight(x, largest, temperature, threshold, FILTERED)
+            bound -= _log2(_uniform(key, ids), FAST)
+            bounds = tl.max(tl.reshape(bound, (BLOCK // GROUP, GROUP)), axis=1)
+            groups = tl.arange(0, BLOCK // GROUP)
+            highest = tl.max(bounds)
+            while (highest >= best) & (highest > float("-inf")):
+                group = tl.min(tl.where(bounds == highest, groups, BLOCK))
+                members = first + group * GROUP + tl.arange(0, GROUP)
+                score = load_logits(logits_at + row * stride, members, vocab)
+                score = _log2_weight(score, largest, temperature, threshold, FILTERED)
+                score -= _log2_noise(_uniform(key, members), FAST)
+                found = tl.max(score)
+                token = tl.min(tl.where(score == found, members, _NO_INDEX))
+                token = tl.where(found == best, tl.minimum(token, winner), token)
+                winner = tl.where(found >= best, token, winner)
+                best = tl.maximum(found, best)
+                bounds = tl.where(groups == group, float("-inf"), bounds)
+                highest = tl.max(bounds)
+    else:
+        winner = tl.min(tl.where(x == top, ids, _NO_INDEX))
     tl.store(scores_at + at, best)
-    tl.store(winners_at + at, tl.min(tl.where(score == best, ids, _NO_INDEX)))
+    tl.store(winners_at + at, winner)
 
 
 @triton.jit
@@ -120,7 +168,11 @@ def _finish(
     FILTERED: tl.constexpr,
     WRITE: tl.constexpr,
     CHUNKS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_at + row).to(tl.int64)
     temperature = tl.load(temperature_at + slot)
@@ -184,7 +236,9 @@ def draw(
         FAST=logits.is_cuda,
         CHUNKS=shape,
         BLOCK=_BLOCK,
+        GROUP=16 // logits.itemsize,  # what a thread loads at once
         num_warps=_WARPS,
+        **overlapped(),
     )
     _finish[(rows,)](
         tops,
@@ -201,4 +255,5 @@ def draw(
         WRITE=tokens_table is not None,
         CHUNKS=shape,
         num_warps=1,
+        **overlapped(),
     )

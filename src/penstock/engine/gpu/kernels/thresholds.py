@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.layers.sampler import Parameters
 
 _LEVELS = tl.constexpr(16)
@@ -54,7 +55,10 @@ def _key(value):
 
 
 @triton.jit
-def _extremes(logits_at, tops_at, bottoms_at, vocab, stride, chunks, BLOCK: tl.constexpr):
+def _extremes(logits_at, tops_at, bottoms_at, vocab, stride, chunks, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     x = load_logits(logits_at + row * stride, chunk * BLOCK + tl.arange(0, BLOCK), vocab)
     tl.store(tops_at + row * chunks + chunk, tl.max(x))
@@ -102,7 +106,11 @@ def _count_levels(
     chunks,
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     largest = load_largest(tops_at, row, chunks, CHUNKS)
     slot = tl.load(slots_at + row)
@@ -151,7 +159,11 @@ def _collect(
     chunks,
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     largest = load_largest(tops_at, row, chunks, CHUNKS)
     slot = tl.load(slots_at + row)
@@ -234,7 +246,11 @@ def _find_threshold(
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     largest = load_largest(tops_at, row, chunks, CHUNKS)
     slot = tl.load(slots_at + row)
@@ -274,10 +290,10 @@ def find_thresholds(
     found = logits.new_empty((rows, chunks), dtype=torch.int32)
     thresholds = logits.new_empty(rows, dtype=torch.float32)
     asked = parameters.temperature, parameters.top_k, parameters.top_p
-    shape = {"CHUNKS": padded, "BLOCK": block}
+    shape = {"CHUNKS": padded, "BLOCK": block, **overlapped()}
     size = vocab, logits.stride(0), chunks
     grid = rows, chunks
-    _extremes[grid](logits, tops, bottoms, *size, BLOCK=block, num_warps=warps)
+    _extremes[grid](logits, tops, bottoms, *size, BLOCK=block, num_warps=warps, **overlapped())
     _count_levels[grid](logits, tops, bottoms, weights, *asked, slots, *size, **shape, num_warps=warps)
     _collect[grid](
         logits, tops, bottoms, weights, candidates, found, *asked, slots, *size, **shape, num_warps=warps
