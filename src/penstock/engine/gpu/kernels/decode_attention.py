@@ -58,14 +58,14 @@ class Workspace:
 
 
 def choose_shape(layer: PagedLayer) -> Shape:
-    """For sixteen bits twice as many tiles in flight beat half as many programs more, in small batches."""
+    """As many programs as a processor holds at once: more would only cut heads into more pieces."""
     if layer.keys.dtype == torch.float32:
         return Shape(tile=32, warps=8, stages=2, programs=4)
     if layer.head_dim > 128:
         return Shape(tile=32, warps=4, stages=3, programs=4)
     if layer.key_scales is not None:
         return Shape(tile=64, warps=4, stages=3, programs=4, registers=128)
-    return Shape(tile=64, warps=4, stages=3, programs=2)
+    return Shape(tile=64, warps=4, stages=3, programs=2 if layer.head_dim > 64 else 4)
 
 
 @cache
