@@ -6,14 +6,22 @@ look at anything that a kernel of the step writes. It saves the time between two
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import triton
 
-# The interpreter runs one kernel after the other.
-PDL = not triton.knobs.runtime.interpret
-
 
 def overlapped() -> dict[str, Any]:
     """Arguments of such a launch; the kernel is told by a constant of the name PDL."""
-    return {"PDL": PDL, "launch_pdl": PDL}
+    able = _able()
+    return {"PDL": able, "launch_pdl": able}
+
+
+@cache
+def _able() -> bool:
+    """Processors are from Hopper on. The interpreter runs one kernel after the other."""
+    if triton.knobs.runtime.interpret:
+        return False
+    target = triton.runtime.driver.active.get_current_target()
+    return target.backend == "cuda" and int(target.arch) >= 90

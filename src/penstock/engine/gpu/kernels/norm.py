@@ -41,23 +41,26 @@ def _add_norm(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     kept = columns < size
+    # Weights, which no kernel writes, before anything is waited for.
+    if NORM:
+        weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
+    if POST_NORM:
+        post_weight = tl.load(post_weight_at + columns, mask=kept, other=0.0).to(tl.float32)
+    if FACTORS:
+        factors = tl.load(column_factors_at + columns, mask=kept, other=0.0)
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     hidden_row = hidden_at + row * hidden_stride + columns
     x = tl.load(hidden_row, mask=kept, other=0.0).to(tl.float32)
-    if NORM:
-        # Before anything waits for the whole row.
-        weight = tl.load(weight_at + columns, mask=kept, other=0.0).to(tl.float32)
     if ADD:
         delta = tl.load(delta_at + row * delta_stride + columns, mask=kept, other=0.0).to(tl.float32)
         if FACTORS:
-            factors = tl.load(column_factors_at + columns, mask=kept, other=0.0)
             delta *= factors * tl.load(row_factors_at + row)
         if POST_NORM:
-            post_weight = tl.load(post_weight_at + columns, mask=kept, other=0.0).to(tl.float32)
             delta = _rms(delta, size, eps) * post_weight
         # The norm is of what the next layer will read, rounded.
         rounded = (x + multiplier * delta).to(hidden_at.dtype.element_ty)
@@ -72,6 +75,11 @@ def _add_norm(
         tl.store(out_row, to_fp8(x, scale, out_at.dtype.element_ty), mask=kept)
     else:
         tl.store(out_row, x.to(out_at.dtype.element_ty), mask=kept)
+
+
+def _warps(rows: int, block: int) -> int:
+    # Few rows leave processors to spare for more threads each, up to where these wait for each other.
+    return min(8, max(1, block // 128)) if rows <= 512 and block <= 8192 else row_warps(block)
 
 
 def add_norm(
@@ -114,6 +122,6 @@ def add_norm(
         NORM=weight is not None,
         QUANTIZE=scales is not None,
         BLOCK=block,
-        num_warps=row_warps(block),
+        num_warps=_warps(rows, block),
         **overlapped(),
     )

@@ -30,6 +30,7 @@ def _quantize_rows(
     x_at, out_at, scales_at, size, x_stride, out_stride, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):
     if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)

@@ -27,7 +27,7 @@ class Shape:
 
 
 def choose_shape(rows: int) -> Shape:
-    return Shape(1, 4, 2) if rows <= 512 else Shape(4, 8, 4)
+    return Shape(1, 8, 4) if rows <= 512 else Shape(2, 8, 4)
 
 
 @triton.jit(do_not_specialize=["rows"])  # it changes from step to step
