@@ -161,7 +161,7 @@ def test_nothing_before_the_window_is_seen(window: int, device: torch.device) ->
 
 @pytest.mark.parametrize("splits", [1, 4])
 def test_a_shared_prefix_is_seen_by_its_members(splits: int, device: torch.device) -> None:
-    case = make_case([120, 57, 49, 0], device, shared=48, kv_heads=1)
+    case = make_case([300, 57, 49, 0], device, shared=48, kv_heads=1)
     share(case, 48, [0, 2], splits).check()
 
 

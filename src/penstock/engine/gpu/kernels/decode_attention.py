@@ -18,12 +18,12 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels.decode_merge import merge_pieces
 from penstock.engine.gpu.kernels.decode_prefixes import attend_prefixes
 from penstock.engine.gpu.kernels.decode_tiles import (
     LEAST_ROWS,
     LOG2_E,
     TYPES,
-    add_partials,
     load_queries,
     read_tiles,
 )
@@ -163,6 +163,17 @@ def attend_decodes(
     )
 
 
+@triton.jit
+def _round_up(at, ends, tiles, MOST_SEQUENCES: tl.constexpr):
+    """The place of the line at which a stretch may end: not within a short head, since behind a shared prefix
+    most heads are."""
+    before = tl.max(tl.where(ends <= at, ends, 0), 0)
+    sequence = tl.sum((ends <= at).to(tl.int32), 0)
+    count = tl.maximum(tl.sum(tl.where(tl.arange(0, MOST_SEQUENCES) == sequence, tiles, 0), 0), 1)
+    beyond = (at - before) % count
+    return tl.where((beyond > 0) & (count <= WHOLE), at - beyond + count, at)
+
+
 @triton.jit(do_not_specialize=["sequences", "shared_splits"])
 def _attend_own(
     query,
@@ -209,7 +220,6 @@ def _attend_own(
     program = tl.program_id(0)
     dims = tl.arange(0, PADDED)
     rows = tl.arange(0, ROWS)
-    heads = tl.arange(0, WIDE)
 
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -240,6 +250,9 @@ def _attend_own(
         ends = tl.cumsum(tiles, 0) * KV_HEADS
         at = program * stretch
         stop = tl.minimum(at + stretch, every)
+        if SHARED:
+            at = _round_up(at, ends, tiles, MOST_SEQUENCES)
+            stop = _round_up(stop, ends, tiles, MOST_SEQUENCES)
     before = tl.max(tl.where(ends <= at, ends, 0), 0)  # what there is of earlier sequences
     sequence = tl.sum((ends <= at).to(tl.int32), 0)
 
@@ -266,6 +279,8 @@ def _attend_own(
             line = before + head * count  # where this head's tiles begin
             from_program = line // stretch
             pieces = (line + count - 1) // stretch - from_program + 1
+            if SHARED and count <= WHOLE:
+                pieces = 1
             begin = at - line
             end = tl.minimum(count, stop - line)
             following = line + end
@@ -321,38 +336,24 @@ def _attend_own(
                 if arrived == pieces - 1:
                     tl.store(arrival, 0)
             if arrived == pieces - 1:
-                merged = tl.zeros((WIDE, PADDED), tl.float32)
-                highest = tl.full((WIDE,), float("-inf"), tl.float32)
-                weight = tl.zeros((WIDE,), tl.float32)
-                batch = tl.arange(0, PIECES)[:, None]
-                for origin in range(0, pieces, PIECES):
-                    number = origin + batch
-                    places = (2 * (from_program + number) + (number == 0)) * GROUP + heads[None, :]
-                    mask = (number < pieces) & (heads < GROUP)[None, :]
-                    merged, highest, weight = add_partials(
-                        merged, highest, weight, accumulators, bounds, places, mask, PADDED
-                    )
-                if SHARED:
-                    if PDL:
-                        tl.extra.cuda.gdc_wait()  # for the partial results of prefixes
-                    row = (sequence * HEADS + head * GROUP + heads[None, :]) * shared_splits
-                    for origin in range(0, tl.where(shared > 0, shared_splits, 0), PIECES):
-                        number = origin + batch
-                        mask = (number < shared_splits) & (heads < GROUP)[None, :]
-                        merged, highest, weight = add_partials(
-                            merged,
-                            highest,
-                            weight,
-                            shared_accumulators,
-                            shared_bounds,
-                            row + number,
-                            mask,
-                            PADDED,
-                        )
-                tl.store(
-                    out + out_places + heads[:, None] * DIM + dims[None, :],
-                    merged / tl.where(weight == 0.0, 1.0, weight)[:, None],
-                    mask=(heads < GROUP)[:, None] & (dims < DIM)[None, :],
+                merge_pieces(
+                    accumulators,
+                    bounds,
+                    shared_accumulators,
+                    shared_bounds,
+                    from_program,
+                    pieces,
+                    sequence * HEADS + head * GROUP,
+                    tl.where(shared > 0, shared_splits, 0),
+                    shared_splits,
+                    out,
+                    SHARED,
+                    PDL,
+                    PIECES,
+                    GROUP,
+                    WIDE,
+                    DIM,
+                    PADDED,
                 )
         at = following
         if not ALIGNED and at == before + count * KV_HEADS:

@@ -16,7 +16,7 @@ from torch import Tensor
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, TYPES, VALUE_FACTOR
-from penstock.engine.gpu.kernels.launch import PDL
+from penstock.engine.gpu.kernels.launch import overlapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def attend_prefixes(
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
     members = max(1, min(TILE_MEMBERS, shape.rows // wide))
-    # Not `overlapped`: the next kernel begins early, and relies on everything before this one.
+    # Not `launch_pdl`: the next kernel begins early, and relies on everything before this one.
     _attend_prefixes[(shared.slots.shape[0] * (TILE_MEMBERS // members), layer.kv_heads, shared.splits)](
         query,
         query.stride(0),
@@ -85,7 +85,7 @@ def attend_prefixes(
         shared.splits,
         scale if softcap is not None else scale * LOG2_E,
         softcap or 1.0,
-        PDL=PDL,
+        PDL=overlapped()["PDL"],
         MEMBERS=members,
         TILE_MEMBERS=TILE_MEMBERS,
         KV_HEADS=layer.kv_heads,

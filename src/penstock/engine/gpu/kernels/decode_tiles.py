@@ -1,4 +1,4 @@
-"""What kernels of decoding share: reading a stretch of one KV head's cache for a few queries, and merging.
+"""Reading a stretch of one KV head's cache for a few queries.
 
 Scores have tokens along the first axis, rows (queries) along the second: keys and values then are the left
 side of both products, which the matrix unit reads from shared memory as they arrived, and the few queries are
@@ -165,33 +165,3 @@ def load_queries(
         dims = tl.arange(0, PADDED)
         mask = inside[None, :] & (dims < DIM)[:, None]
         return tl.load(query + places[None, :] + dims[:, None], mask=mask, other=0.0).to(TYPE)
-
-
-@triton.jit
-def add_partials(
-    total,  # (ROWS, PADDED), in units of 2 ** best
-    best,  # (ROWS,)
-    sums,
-    accumulators,  # (anything, PADDED)
-    bounds,  # (anything, 2): maximum, sum
-    places,  # (PIECES, ROWS): where the pieces' rows are
-    mask,
-    PADDED: tl.constexpr,
-):
-    """Partial results merged into those at hand, all of them loaded at once."""
-    dims = tl.arange(0, PADDED)
-    # Written by other programs of this launch perhaps: past the first level of cache.
-    maxima = tl.load(bounds + places * 2, mask=mask, other=float("-inf"), cache_modifier=".cg")
-    pieces = tl.load(bounds + places * 2 + 1, mask=mask, other=0.0, cache_modifier=".cg")
-    parts = tl.load(
-        accumulators + places[:, :, None] * PADDED + dims[None, None, :],
-        mask=mask[:, :, None],
-        other=0.0,
-        cache_modifier=".cg",
-    )
-    higher = tl.maximum(best, tl.max(maxima, 0))
-    reference = tl.where(higher == float("-inf"), 0.0, higher)
-    shares = tl.exp2(maxima - reference[None, :])
-    decay = tl.exp2(best - reference)
-    total = total * decay[:, None] + tl.sum(parts * shares[:, :, None], 0)
-    return total, higher, sums * decay + tl.sum(pieces * shares, 0)
