@@ -20,7 +20,7 @@ from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.gpu.prefixes import PrefixPlanner
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
-from penstock.engine.run.transfer import send
+from penstock.engine.transfer import send
 
 MOST_SPLITS = 16  # of a shared prefix
 # One of each size that has kernels of its own: one row, few, more, many.

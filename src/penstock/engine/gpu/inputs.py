@@ -17,7 +17,7 @@ from penstock.engine.gpu.kernels.decode_attention import Workspace, attend_decod
 from penstock.engine.gpu.kernels.inputs import gather_inputs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
-from penstock.engine.run.transfer import upload
+from penstock.engine.transfer import upload
 
 _ALIGNMENT = 4  # numbers: what a kernel was compiled for begins at a multiple of 16 bytes
 

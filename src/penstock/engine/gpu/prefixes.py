@@ -9,7 +9,7 @@ from penstock.engine.gpu.batch import TILE_MEMBERS, SharedPrefixes
 from penstock.engine.memory.sharing import shared_prefixes
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
-from penstock.engine.run.transfer import upload
+from penstock.engine.transfer import upload
 
 LEAST_MEMBERS = 4
 LEAST_TOKENS = 256  # below, reading them apart costs less than joining what was read

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.layers.sampler import Logprobs, SamplingBatch, TorchDrawer
+from penstock.engine.transfer import upload
 
 
 class GpuDrawer:
@@ -18,7 +19,7 @@ class GpuDrawer:
 
     def draw(self, logits: Tensor, batch: SamplingBatch) -> Tensor:
         rows = np.array((batch.slots, batch.positions), dtype=np.int32)
-        slots, positions = torch.from_numpy(rows).to(logits.device, non_blocking=True)
+        slots, positions = upload(rows, logits.device)
         tokens = torch.empty(len(batch.slots), dtype=torch.int64, device=logits.device)
         filtered = not batch.parameters.filtered.isdisjoint(batch.slots)
         draw(logits, batch.parameters, slots, positions, filtered=filtered, out=tokens)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from penstock.engine.layers.noise import exponential_noise
+from penstock.engine.transfer import upload
 
 # How many of the likeliest tokens top-p looks at before it resorts to sorting the vocabulary.
 TOP_P_CANDIDATES = 512
@@ -209,7 +210,7 @@ def _draw(scaled: Tensor, rows: list[int], batch: SamplingBatch) -> Tensor:
 
 def indices(numbers: list[int], device: torch.device) -> Tensor:
     """By way of numpy: torch is slow at reading lists."""
-    return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(device)
+    return upload(np.array(numbers, dtype=np.int64), device)
 
 
 def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:

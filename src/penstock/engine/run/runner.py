@@ -15,9 +15,9 @@ from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, Sampl
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
-from penstock.engine.run.transfer import download
 from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
+from penstock.engine.transfer import download
 
 # Rows of the prompt whose log-probabilities are worked out at once: the logits of a long prompt are large.
 LOGPROB_ROWS = 256

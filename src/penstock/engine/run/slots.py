@@ -13,8 +13,8 @@ from torch import Tensor
 from penstock.engine.layers.noise import choice_seed
 from penstock.engine.layers.sampler import Parameters, Penalties, SamplingBatch, indices
 from penstock.engine.request import SamplingParams
-from penstock.engine.run.transfer import upload, write_rows
 from penstock.engine.schedule.sequence import Sequence
+from penstock.engine.transfer import upload, write_rows
 
 _TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY = range(6)
 _SEED, _TOP_K, _PROMPT = range(3)
