@@ -51,6 +51,7 @@ def download(values: Tensor) -> Callable[[], list[int]]:
 
     def wait() -> list[int]:
         arrived.synchronize()
-        return host.tolist()
+        sent: list[int] = host.tolist()
+        return sent
 
     return wait

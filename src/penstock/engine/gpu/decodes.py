@@ -64,6 +64,9 @@ class Decodes:
         for size in sorted({min(size, self._most) for size in WARM_SIZES}):
             self._compute(Kind(size, 0, 0, filtered=False))
         self._compute(Kind(1, 0, 0, filtered=True))
+        self._draw(
+            torch.zeros((1, self._decoder.config.vocab_size), device=self._slots.device), filtered=False
+        )
         if self._prefixes is not None:
             self._compute(Kind(min(WARM_SIZES[-1], self._most), 1, 1, filtered=False))
 
@@ -97,7 +100,7 @@ class Decodes:
         return Kind(size, tiles, shared_splits, filtered)
 
     def _compute(self, kind: Kind) -> None:
-        slots, starts, following = self._whose[:, : kind.size]
+        slots, starts, _ = self._whose[:, : kind.size]
         rows = self._rows.first(kind.size)
         inputs = rows.gather(self._slots, slots, starts, self._block_size, self._scratch)
         shared = None
@@ -108,12 +111,17 @@ class Decodes:
         hidden = self._decoder.forward(
             inputs, self._cache, StepAttention(self._scores, self._room, batch, None)
         )
+        self._draw(self._decoder.logits(hidden), filtered=kind.filtered)
+
+    def _draw(self, logits: Tensor, *, filtered: bool) -> None:
+        rows = logits.shape[0]
+        slots, _, following = self._whose[:, :rows]
         draw(
-            self._decoder.logits(hidden),
+            logits,
             self._slots.parameters,
             slots,
             following,
-            filtered=kind.filtered,
-            out=self._drawn[: kind.size],
+            filtered=filtered,
+            out=self._drawn[:rows],
             tokens_table=self._slots.tokens,
         )

@@ -117,7 +117,7 @@ class GpuModel:
             self._decodes.warm_up()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._decoder.logits(hidden).float()
+        return self._decoder.logits(hidden)
 
     def normed(self, hidden: Tensor) -> Tensor:
         return self._decoder.normed(hidden)

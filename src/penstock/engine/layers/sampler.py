@@ -122,7 +122,7 @@ _TORCH = TorchDrawer()
 
 
 def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sampled:
-    """logits: [rows, vocabulary] float32; changed in place."""
+    """logits: [rows, vocabulary], in float32 where a row is changed or asked about; changed in place."""
     changed, asking = batch.changed_rows, batch.logprob_rows
     # The draw finds broken rows itself, unless a change hides what is wrong with them.
     broken = ~torch.isfinite(logits[changed].amax(dim=-1)) if changed else None

@@ -153,10 +153,12 @@ class Runner:
         return launched
 
     def _sample(self, sampling: list[Grant], hidden: Tensor, launched: Launched) -> None:
-        logits = self._model.logits(hidden[: len(sampling)])
         launched.sampling = [grant.sequence for grant in sampling]
         positions = [grant.start + grant.count for grant in sampling]
         batch = self._slots.sampling_batch(launched.sampling, positions)
+        logits = self._model.logits(hidden[: len(sampling)])
+        if batch.changed_rows or batch.logprob_rows:
+            logits = logits.float()
         launched.sampled = sampled = sample(logits, batch, self._model.drawer)
         launched.logprob_rows = batch.logprob_rows
         self._slots.append(batch, sampled.tokens)
@@ -181,7 +183,7 @@ class Runner:
         followed = min(grant.count, sequence.prompt_len - 1 - grant.start)
         for start in range(0, followed, LOGPROB_ROWS):
             end = min(start + LOGPROB_ROWS, followed)
-            logits = self._model.logits(hidden[start:end])
+            logits = self._model.logits(hidden[start:end]).float()
             first = grant.start + start + 1
             tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
             logprobs = self._model.drawer.logprobs(logits, tokens, wanted or 0)

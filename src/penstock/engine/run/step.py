@@ -76,7 +76,7 @@ class StepModel(Protocol):
         """Memory of the device that the largest step needs beside weights and cache; before `open`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of rows that `forward` gave; float32, [rows, vocabulary], until the next call."""
+        """Of rows that `forward` gave; [rows, vocabulary], until the next call."""
 
     def normed(self, hidden: Tensor) -> Tensor:
         """Hidden states after the final norm, as embeddings are made of."""
