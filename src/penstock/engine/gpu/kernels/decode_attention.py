@@ -32,7 +32,7 @@ from penstock.engine.gpu.kernels.launch import overlapped
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
 MOST_PROGRAMS = 8  # for each processor
 FEW_SEQUENCES = 16
-WHOLE = tl.constexpr(4)  # tiles that are read sooner than partial results could be merged
+WHOLE = 4  # tiles that are read sooner than partial results could be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ def attend_decodes(
         ALIGNED=few,
         MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
         PIECES=MERGED_AT_ONCE,
+        WHOLE=WHOLE,
         KV_HEADS=layer.kv_heads,
         GROUP=group,
         WIDE=wide,
@@ -164,7 +165,7 @@ def attend_decodes(
 
 
 @triton.jit
-def _round_up(at, ends, tiles, MOST_SEQUENCES: tl.constexpr):
+def _round_up(at, ends, tiles, WHOLE: tl.constexpr, MOST_SEQUENCES: tl.constexpr):
     """The place of the line at which a stretch may end: not within a short head, since behind a shared prefix
     most heads are."""
     before = tl.max(tl.where(ends <= at, ends, 0), 0)
@@ -203,6 +204,7 @@ def _attend_own(
     PDL: tl.constexpr,
     MOST_SEQUENCES: tl.constexpr,
     PIECES: tl.constexpr,
+    WHOLE: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     WIDE: tl.constexpr,
@@ -251,8 +253,8 @@ def _attend_own(
         at = program * stretch
         stop = tl.minimum(at + stretch, every)
         if SHARED:
-            at = _round_up(at, ends, tiles, MOST_SEQUENCES)
-            stop = _round_up(stop, ends, tiles, MOST_SEQUENCES)
+            at = _round_up(at, ends, tiles, WHOLE, MOST_SEQUENCES)
+            stop = _round_up(stop, ends, tiles, WHOLE, MOST_SEQUENCES)
     before = tl.max(tl.where(ends <= at, ends, 0), 0)  # what there is of earlier sequences
     sequence = tl.sum((ends <= at).to(tl.int32), 0)
 

@@ -194,26 +194,26 @@ def _attend_prefixes(
         key = tl.load(keys + (places[:, None] * DIM + dims[None, :]), mask=mask, other=0.0).to(TYPE)
         scores = tl.dot(queries, tl.trans(key), input_precision="ieee")
         if SCALED:
-            scores *= (tl.load(key_scales + places, mask=seen, other=0.0) * scale)[None, :]
-        else:
-            scores *= scale
+            scores *= _load_scales(key_scales + places, seen, TILE > BLOCK)[None, :]
+        # Scores times `unit` are powers of two.
+        unit = scale
         if CAPPED:
-            # tanh(x) = 1 - 2 / (exp(2 x) + 1); then to powers of two.
-            capped = 1.0 - 2.0 / (tl.exp2(scores * (2.0 * 1.4426950408889634 / softcap)) + 1.0)
-            scores = capped * (softcap * 1.4426950408889634)
+            # tanh(x) = 1 - 2 / (exp(2 x) + 1)
+            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * 1.4426950408889634 / softcap)) + 1.0)
+            unit = softcap * 1.4426950408889634
         if TILE > BLOCK:
             scores = tl.where(seen[None, :], scores, float("-inf"))
         if WINDOW > 0:
             scores = tl.where(positions[None, :] >= first[:, None], scores, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, 1))
+        higher = tl.maximum(best, tl.max(scores, 1) * unit)
         # A row that has seen nothing yet has no maximum to subtract.
         reference = tl.where(higher == float("-inf"), 0.0, higher) if WINDOW > 0 else higher
         decay = tl.exp2(best - reference)
-        weights = tl.exp2(scores - reference[:, None])
+        weights = tl.exp2(scores * unit - reference[:, None])
         best = higher
         sums = sums * decay + tl.sum(weights, 1)
         if SCALED:
-            weights *= (tl.load(value_scales + places, mask=seen, other=0.0) * VALUE_FACTOR)[None, :]
+            weights *= (_load_scales(value_scales + places, seen, TILE > BLOCK) * VALUE_FACTOR)[None, :]
         value = tl.load(values + (places[:, None] * DIM + dims[None, :]), mask=mask, other=0.0).to(TYPE)
         total = tl.dot(weights.to(TYPE), value, total * decay[:, None], input_precision="ieee")
     if SCALED:
@@ -227,3 +227,11 @@ def _attend_prefixes(
     )
     tl.store(bounds + out_places * 2, best, mask=inside)
     tl.store(bounds + out_places * 2 + 1, sums, mask=inside)
+
+
+@triton.jit
+def _load_scales(places, seen, MASKED: tl.constexpr):
+    if MASKED:
+        return tl.load(places, mask=seen, other=0.0)
+    else:
+        return tl.load(places)

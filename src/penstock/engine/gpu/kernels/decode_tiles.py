@@ -83,23 +83,25 @@ def read_tiles(
             even, odd = split_words(key)
             scores = tl.dot(even, query[0])
             scores = tl.dot(odd, query[1], scores)
-            scores *= (tl.load(key_scales + scale_places, mask=seen, other=0.0) * scale)[:, None]
+            scores *= tl.load(key_scales + scale_places, mask=seen, other=0.0)[:, None]
         else:
-            scores = tl.dot(key, query, input_precision="ieee") * scale
+            scores = tl.dot(key, query, input_precision="ieee")
+        # Scores times `unit` are powers of two.
+        unit = scale
         if CAPPED:
-            # tanh(x) = 1 - 2 / (exp(2 x) + 1); then to powers of two.
-            capped = 1.0 - 2.0 / (tl.exp2(scores * (2.0 * 1.4426950408889634 / softcap)) + 1.0)
-            scores = capped * (softcap * 1.4426950408889634)
+            # tanh(x) = 1 - 2 / (exp(2 x) + 1)
+            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * 1.4426950408889634 / softcap)) + 1.0)
+            unit = softcap * 1.4426950408889634
         visible = seen[:, None]
         if LOWER:
             visible = visible & (positions[:, None] >= first)
         scores = tl.where(visible, scores, float("-inf"))
 
-        higher = tl.maximum(best, tl.max(scores, 0))
+        higher = tl.maximum(best, tl.max(scores, 0) * unit)
         # A row that has seen nothing yet has no maximum to subtract.
         reference = tl.where(higher == float("-inf"), 0.0, higher) if LOWER else higher
         decay = tl.exp2(best - reference)
-        weights = tl.exp2(scores - reference[None, :])
+        weights = tl.exp2(scores * unit - reference[None, :])
         best = higher
         sums = sums * decay[None, :] + weights
         if SCALED:
