@@ -1,10 +1,4 @@
-"""Attention of sequences with one query each over their paged cache, bound by memory alone.
-
-What all sequences see is one line of tiles (sequence by sequence, head by head), cut into equal stretches:
-every program reads as many bytes as every other, whatever the lengths, so one captured launch serves all.
-Where a stretch ends within a head, its partial result is left in the workspace, and the last program to
-arrive merges. That costs more than reading a tile, so in a small batch stretches end with heads.
-"""
+"""Attention of sequences with one query each over their paged cache, bound by memory alone."""
 
 from __future__ import annotations
 
@@ -18,15 +12,9 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.decode_merge import merge_pieces
+from penstock.engine.gpu.kernels.decode_own import attend_own
 from penstock.engine.gpu.kernels.decode_prefixes import attend_prefixes
-from penstock.engine.gpu.kernels.decode_tiles import (
-    LEAST_ROWS,
-    LOG2_E,
-    TYPES,
-    load_queries,
-    read_tiles,
-)
+from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, TYPES
 from penstock.engine.gpu.kernels.launch import overlapped
 
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
@@ -117,7 +105,7 @@ def attend_decodes(
             query, layer, batch, shared, room.shared_accumulators, room.shared_bounds,
             scale=scale, softcap=softcap, window=window,
         )  # fmt: skip
-    _attend_own[(programs,)](
+    attend_own[(programs,)](
         query,
         query.stride(0),
         query.stride(1),
@@ -142,7 +130,7 @@ def attend_decodes(
         softcap or 1.0,
         SHARED=shared is not None,
         ALIGNED=few,
-        MOST_SEQUENCES=16 if sequences <= 16 else max(256, triton.next_power_of_2(sequences)),
+        MOST_SEQUENCES=_most_sequences(sequences),
         PIECES=MERGED_AT_ONCE,
         WHOLE=WHOLE,
         KV_HEADS=layer.kv_heads,
@@ -164,202 +152,8 @@ def attend_decodes(
     )
 
 
-@triton.jit
-def _round_up(at, ends, tiles, WHOLE: tl.constexpr, MOST_SEQUENCES: tl.constexpr):
-    """The place of the line at which a stretch may end: not within a short head, since behind a shared prefix
-    most heads are."""
-    before = tl.max(tl.where(ends <= at, ends, 0), 0)
-    sequence = tl.sum((ends <= at).to(tl.int32), 0)
-    count = tl.maximum(tl.sum(tl.where(tl.arange(0, MOST_SEQUENCES) == sequence, tiles, 0), 0), 1)
-    beyond = (at - before) % count
-    return tl.where((beyond > 0) & (count <= WHOLE), at - beyond + count, at)
-
-
-@triton.jit(do_not_specialize=["sequences", "shared_splits"])
-def _attend_own(
-    query,
-    query_row,
-    query_head,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    tables,
-    table_row,
-    lengths,
-    slots,
-    shared_lengths,
-    out,
-    accumulators,
-    bounds,
-    shared_accumulators,
-    shared_bounds,
-    arrivals,
-    sequences,
-    shared_splits,
-    scale,
-    softcap,
-    SHARED: tl.constexpr,
-    ALIGNED: tl.constexpr,
-    PDL: tl.constexpr,
-    MOST_SEQUENCES: tl.constexpr,
-    PIECES: tl.constexpr,
-    WHOLE: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
-    SCALED: tl.constexpr,
-    TYPE: tl.constexpr,
-    CAPPED: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
-    HEADS: tl.constexpr = KV_HEADS * GROUP
-    program = tl.program_id(0)
-    dims = tl.arange(0, PADDED)
-    rows = tl.arange(0, ROWS)
-
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        if not SHARED:  # else the kernel before, of prefixes, began when all was there but what it writes
-            tl.extra.cuda.gdc_wait()
-    # Every program finds its stretch of the line from all lengths. Padding has one tile, an empty one.
-    everyone = tl.arange(0, MOST_SEQUENCES)
-    there = everyone < sequences
-    seen = tl.load(lengths + everyone, mask=there, other=0)
-    start = tl.zeros((MOST_SEQUENCES,), tl.int32)
-    if SHARED:
-        start = tl.load(shared_lengths + everyone, mask=there, other=0)
-    if WINDOW > 0:
-        start = tl.maximum(start, seen - WINDOW)
-    tiles = tl.where(there, tl.maximum(tl.cdiv(seen, TILE) - start // TILE, 1), 0)
-    every = tl.sum(tiles, 0) * KV_HEADS
-    if ALIGNED:
-        # One piece a program, all of one head. Every head's last piece may be short, hence the difference.
-        stretch = tl.cdiv(every, tl.num_programs(0) - sequences * KV_HEADS)
-        longest = tl.max(tiles, 0)
-        least = tl.where(longest <= WHOLE, WHOLE, tl.minimum(tl.cdiv(longest, PIECES), WHOLE))
-        stretch = tl.maximum(stretch, least)
-        ends = tl.cumsum(tl.cdiv(tiles, stretch), 0) * KV_HEADS
-        at = program
-        stop = tl.minimum(program + 1, tl.max(ends, 0))
-    else:
-        stretch = tl.cdiv(every, tl.num_programs(0))
-        ends = tl.cumsum(tiles, 0) * KV_HEADS
-        at = program * stretch
-        stop = tl.minimum(at + stretch, every)
-        if SHARED:
-            at = _round_up(at, ends, tiles, WHOLE, MOST_SEQUENCES)
-            stop = _round_up(stop, ends, tiles, WHOLE, MOST_SEQUENCES)
-    before = tl.max(tl.where(ends <= at, ends, 0), 0)  # what there is of earlier sequences
-    sequence = tl.sum((ends <= at).to(tl.int32), 0)
-
-    while at < stop:
-        length = tl.load(lengths + sequence)
-        first = 0
-        shared = 0
-        if SHARED:
-            shared = tl.load(shared_lengths + sequence)
-            first = shared
-        if WINDOW > 0:
-            first = tl.maximum(first, length - WINDOW)
-        first_tile = first // TILE
-        count = tl.maximum(tl.cdiv(length, TILE) - first_tile, 1)
-        if ALIGNED:
-            pieces = tl.cdiv(count, stretch)
-            head = (at - before) // pieces
-            from_program = before + head * pieces
-            begin = (at - from_program) * stretch
-            end = tl.minimum(count, begin + stretch)
-            following = at + 1
-        else:
-            head = (at - before) // count
-            line = before + head * count  # where this head's tiles begin
-            from_program = line // stretch
-            pieces = (line + count - 1) // stretch - from_program + 1
-            if SHARED and count <= WHOLE:
-                pieces = 1
-            begin = at - line
-            end = tl.minimum(count, stop - line)
-            following = line + end
-
-        table = tables + tl.load(slots + sequence).to(tl.int64) * table_row
-        query_places = sequence.to(tl.int64) * query_row + (head * GROUP + rows) * query_head
-        queries = load_queries(query, query_places, rows < GROUP, DIM, PADDED, SCALED, TYPE)
-        total, best, sums = read_tiles(
-            queries,
-            keys,
-            values,
-            key_scales,
-            value_scales,
-            table,
-            head,
-            first_tile + begin,
-            tl.minimum(first_tile + end, tl.cdiv(length, TILE)),
-            first,
-            length,
-            scale,
-            softcap,
-            KV_HEADS,
-            DIM,
-            PADDED,
-            BLOCK,
-            TILE,
-            ROWS,
-            SCALED,
-            CAPPED,
-            SHARED or WINDOW > 0,
-        )
-
-        out_places = (sequence.to(tl.int64) * HEADS + head * GROUP) * DIM
-        if (pieces == 1) & (shared == 0):
-            tl.store(
-                out + out_places + rows[None, :] * DIM + dims[:, None],
-                total / tl.where(sums == 0.0, 1.0, sums)[None, :],
-                mask=(rows < GROUP)[None, :] & (dims < DIM)[:, None],
-            )
-        else:
-            # A program leaves at most two pieces: of a head that it begins, and of one begun before it.
-            piece = (2 * program + (begin == 0)) * GROUP + rows
-            tl.store(
-                accumulators + piece[None, :] * PADDED + dims[:, None], total, mask=(rows < GROUP)[None, :]
-            )
-            tl.store(bounds + piece * 2, best, mask=rows < GROUP)
-            tl.store(bounds + piece * 2 + 1, sums, mask=rows < GROUP)
-            tl.debug_barrier()  # all threads have written before one of them says so
-            arrived = 0
-            if pieces > 1:
-                arrival = arrivals + sequence * KV_HEADS + head
-                arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
-                if arrived == pieces - 1:
-                    tl.store(arrival, 0)
-            if arrived == pieces - 1:
-                merge_pieces(
-                    accumulators,
-                    bounds,
-                    shared_accumulators,
-                    shared_bounds,
-                    from_program,
-                    pieces,
-                    sequence * HEADS + head * GROUP,
-                    tl.where(shared > 0, shared_splits, 0),
-                    shared_splits,
-                    out,
-                    SHARED,
-                    PDL,
-                    PIECES,
-                    GROUP,
-                    WIDE,
-                    DIM,
-                    PADDED,
-                )
-        at = following
-        if not ALIGNED and at == before + count * KV_HEADS:
-            before = at
-            sequence += 1
-    if PDL and SHARED:
-        tl.extra.cuda.gdc_wait()  # who waits for this kernel waits for the one before it too
+def _most_sequences(sequences: int) -> int:
+    """What a kernel is compiled for: few sizes, but one sequence needs no search for who is whose."""
+    if sequences <= FEW_SEQUENCES:
+        return 1 if sequences == 1 else FEW_SEQUENCES
+    return max(256, triton.next_power_of_2(sequences))
