@@ -38,6 +38,17 @@ if not HAS_GPU and importlib.util.find_spec("triton") is not None:
         return torch.from_numpy(values.copy()).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
 
     interpreter._convert_float = convert
+    prepared = set()
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """It prepares the language at each call of a function by a kernel, which takes most of the time; once
+        is enough, for launching a kernel prepares all that is undone after it."""
+        if self.fn not in prepared:
+            interpreter._patch_lang(self.fn)
+            prepared.add(self.fn)
+        return self.rewrite()(*args, **kwargs)
+
+    interpreter.InterpretedFunction.__call__ = call
 
 
 class WithoutTriton(pytest.Module):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from penstock.engine.gpu import reference_rows as reference
 from penstock.engine.gpu.cache import PagedLayer, allocate
+from penstock.engine.gpu.kernels import rotary
 from penstock.engine.gpu.kernels.activation import activate
 from penstock.engine.gpu.kernels.inputs import gather_inputs
 from penstock.engine.gpu.kernels.norm import add_norm
@@ -269,8 +270,14 @@ def test_heads_of_any_precision_are_stored(device: torch.device, dtype: torch.dt
     check_rotation(device, dim=64, rotated=64, rows=1, norm=True, dtype=dtype)
 
 
+@pytest.mark.gpu
 def test_many_rows_are_stored(device: torch.device) -> None:
     check_rotation(device, dim=64, rotated=64, rows=514, heads=3, kv_heads=1, block_size=128)
+
+
+def test_a_program_may_take_several_rows(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotary, "choose_shape", lambda rows: rotary.Shape(2, 8, 4))
+    check_rotation(device, dim=64, rotated=64, rows=3, heads=3, kv_heads=1)
 
 
 @pytest.mark.parametrize(("dim", "rotated"), [(128, 128), (80, 32)])
