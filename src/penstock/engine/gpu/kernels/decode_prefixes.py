@@ -29,7 +29,7 @@ class PrefixShape:
 
 def choose_prefix_shape(layer: PagedLayer) -> PrefixShape:
     if layer.keys.dtype == torch.float32:
-        return PrefixShape(tile=32, rows=16, warps=4, stages=2)
+        return PrefixShape(tile=32, rows=16, warps=8, stages=2)
     if layer.head_dim > 128:
         return PrefixShape(tile=32, rows=64, warps=8, stages=2)
     return PrefixShape(tile=64, rows=64, warps=4, stages=3)
