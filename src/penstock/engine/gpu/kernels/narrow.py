@@ -109,9 +109,34 @@ def _copy_weights(
 
 
 @gluon.jit
+def _prefetch(
+    weight_at, step, end, N, size, STEPS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr,
+    AHEAD: gl.constexpr, GATED: gl.constexpr,
+):  # fmt: skip
+    """Bring weights of AHEAD steps, as far as they are of one tile, into the second-level cache."""
+    tile = step // STEPS
+    column = step % STEPS * WIDTH
+    columns = gl.minimum(gl.minimum(AHEAD, end - step) * WIDTH, size - column)
+    index = gl.arange(0, TILE, layout=gl.BlockedLayout([1], [32], [1], [0]))
+    if GATED:
+        HALF: gl.constexpr = TILE // 2
+        row = tile * HALF + index % HALF + index // HALF * (N // 2)
+    else:
+        row = tile * TILE + index
+    row = gl.minimum(row, N - 1)
+    places = weight_at + row.to(gl.int64) * size + column
+    nbytes = gl.zeros_like(index) + columns * (128 // WIDTH)
+    if columns > 0:
+        gl.inline_asm_elementwise(
+            "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r", [places, nbytes],
+            dtype=gl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@gluon.jit
 def _load(
-    weight, x, weights, inputs, full, free, N, total, STEPS: gl.constexpr, TILE: gl.constexpr,
-    STAGES: gl.constexpr, GATED: gl.constexpr, PDL: gl.constexpr,
+    weight, weight_at, x, weights, inputs, full, free, N, total, size, STEPS: gl.constexpr,
+    TILE: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr, GATED: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     BYTES: gl.constexpr = (weights.shape[1] + inputs.shape[1]) * 128
     WIDTH: gl.constexpr = inputs.shape[2]
@@ -122,6 +147,8 @@ def _load(
         mbarrier.expect(full.index(i), BYTES)
         _copy_weights(weight, begin + i, full.index(i), weights.index(i), N, STEPS, TILE, GATED)
     if PDL:
+        if AHEAD > 0:
+            _prefetch(weight_at, begin + first, begin + steps, N, size, STEPS, TILE, WIDTH, AHEAD, GATED)
         _wait_for_kernel_before()
     for i in range(first):
         column = (begin + i) % STEPS * WIDTH
@@ -279,11 +306,11 @@ def _compute(
 
 @gluon.jit(do_not_specialize=["M", "parts"])
 def _narrow_kernel(
-    weight, x, scales, row_scales, squares, bias, out, norm, normed, normed_squares, room, arrivals, N, M,
-    out_stride, size, parts, eps, multiplier, STEPS: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr,
-    STAGES: gl.constexpr, WARPS: gl.constexpr, SCALED: gl.constexpr, PARTS: gl.constexpr,
-    BIASED: gl.constexpr, ADD: gl.constexpr, NORMED: gl.constexpr, GATED: gl.constexpr,
-    ACTIVATION: gl.constexpr, PDL: gl.constexpr,
+    weight, weight_at, x, scales, row_scales, squares, bias, out, norm, normed, normed_squares, room,
+    arrivals, N, M, out_stride, size, parts, eps, multiplier, STEPS: gl.constexpr, ROWS: gl.constexpr,
+    TILE: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr, WARPS: gl.constexpr,
+    SCALED: gl.constexpr, PARTS: gl.constexpr, BIASED: gl.constexpr, ADD: gl.constexpr,
+    NORMED: gl.constexpr, GATED: gl.constexpr, ACTIVATION: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     if PDL:
         _let_next_kernel_begin()
@@ -305,11 +332,12 @@ def _narrow_kernel(
                 ROWS, TILE, STAGES, WARPS, SCALED, PARTS, BIASED, ADD, NORMED, GATED, ACTIVATION, PDL,
             )),
             (_load, (
-                weight, x, weights, inputs, full, free, N, total, STEPS, TILE, STAGES, GATED, PDL,
+                weight, weight_at, x, weights, inputs, full, free, N, total, size, STEPS, TILE, STAGES, AHEAD,
+                GATED, PDL,
             )),
         ],
         [1],
-        [24],
+        [40],
     )  # fmt: skip
 
 
@@ -446,6 +474,7 @@ def _launch(
     box = shape.tile if activation is None else shape.tile // 2
     _narrow_kernel[(shape.programs,)](
         TensorDescriptor.from_tensor(weight, [box, width], layout),
+        weight,
         TensorDescriptor.from_tensor(x, [shape.rows, width], layout),
         scales,
         row_scales,
@@ -468,6 +497,7 @@ def _launch(
         ROWS=shape.rows,
         TILE=shape.tile,
         STAGES=shape.stages,
+        AHEAD=shape.ahead,
         WARPS=shape.warps,
         SCALED=scales is not None,
         PARTS=0 if squares is None else triton.next_power_of_2(max(squares.shape[0], 64)),

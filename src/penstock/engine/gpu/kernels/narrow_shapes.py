@@ -22,6 +22,7 @@ class NarrowShape:
     stages: int  # steps on their way at once
     programs: int
     warps: int  # that multiply; one more loads
+    ahead: int = 0  # steps behind those whose weights wait in the second-level cache for the kernel before
 
     def steps(self, size: int, dtype: torch.dtype) -> int:
         """Into how many steps a tile is cut along K."""
