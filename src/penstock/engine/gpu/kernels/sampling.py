@@ -13,12 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import overlapped
-from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, load_logits, scaled
+from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, scaled
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
 
 _BLOCK = 4096  # tokens of a chunk
 _WARPS = 8
 _LOG2E = tl.constexpr(1.4426950408889634)
+_OFF = tl.constexpr(32.0 + 2.0**-15)  # of the least noise; and what rounding may have made of it
 _NO_TOKEN = tl.constexpr(NO_TOKEN)
 _NO_INDEX = tl.constexpr(0x7FFFFFFF)
 
@@ -50,14 +51,14 @@ def _log2(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def _uniform(key, ids):
-    """Of `penstock.engine.layers.noise`, the same bits; above 0, it may round to 1."""
-    bits = _mix32(_mix32(ids.to(tl.uint32) ^ key.to(tl.uint32)) ^ (key >> 32).to(tl.uint32))
-    return ((bits >> 1).to(tl.int32).to(tl.float32) + 0.5) * 2.0**-31
+def _bits(low, high, ids):
+    """Of `penstock.engine.layers.noise`: the halves of a row's key, and tokens."""
+    return _mix32(_mix32(ids.to(tl.uint32) ^ low) ^ high)
 
 
 @triton.jit
-def _log2_noise(uniform, FAST: tl.constexpr):
+def _log2_noise(bits, FAST: tl.constexpr):
+    uniform = ((bits >> 1).to(tl.int32).to(tl.float32) + 0.5) * 2.0**-31
     uniform = tl.minimum(uniform, 1.0 - 2.0**-24)
     # -log(1 - u): by its series where 1 - u would lose what makes u.
     series = 1.0 / 5 + uniform * (1.0 / 6 + uniform * (1.0 / 7))
@@ -66,6 +67,32 @@ def _log2_noise(uniform, FAST: tl.constexpr):
     )
     direct = _log2(1.0 - uniform, FAST) * (-1.0 / _LOG2E)
     return _log2(tl.where(uniform < 0.125, series, direct), FAST)
+
+
+@triton.jit
+def _least_log2_noise(bits, FAST: tl.constexpr):
+    """What it is at least, 32 off: the noise is more than the uniform number that it is made from."""
+    return _log2(bits.to(tl.float32), FAST)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _largest(x, FAST: tl.constexpr):
+    """Infinite where one is not a number."""
+    if FAST:
+        top = tl.reduce(x, 0, _larger)
+    else:
+        top = tl.max(tl.where(x == x, x, float("inf")))
+    return tl.where(top == top, top, float("inf"))
+
+
+@triton.jit
+def _load(row_at, ids, vocab):
+    return tl.load(row_at + ids, mask=ids < vocab, other=float("-inf")).to(tl.float32)
 
 
 @triton.jit
@@ -99,7 +126,7 @@ def _race(
     GROUP: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """The noise is at least the uniform number it is made from, and hardly more where that is small. So every
+    """The noise is hardly more than it is at least where it is small, as that of a winner mostly is. So every
     token gets only a bound of its score, in half the instructions, and then those tokens their scores, a
     group at a time, whose bounds reach the best score so far."""
     if PDL:
@@ -110,10 +137,11 @@ def _race(
     temperature = tl.load(temperature_at + slot)
     seed, position = tl.load(seeds_at + slot), tl.load(positions_at + row)
     first = chunk * BLOCK
-    ids = first + tl.arange(0, BLOCK)
-    x = load_logits(logits_at + row * stride, ids, vocab)
+    places = tl.arange(0, BLOCK)
+    ids = first + places
+    x = _load(logits_at + row * stride, ids, vocab)
     at = row * chunks + chunk
-    top = tl.max(x)
+    top = _largest(x, FAST)
     if not FILTERED:
         tl.store(tops_at + at, top)
     best = top
@@ -129,19 +157,21 @@ def _race(
         winner = tl.full((), _NO_INDEX, tl.int32)
         if _log2_weight(top, largest, temperature, threshold, FILTERED) > float("-inf"):
             key = _mix64(_mix64(seed.to(tl.uint64)) + position.to(tl.uint64))
+            # A chunk begins at a multiple of a power of two, so its tokens' numbers are sums without carry.
+            low, high = key.to(tl.uint32) ^ first.to(tl.uint32), (key >> 32).to(tl.uint32)
             bound = _log2_weight(x, largest, temperature, threshold, FILTERED)
-            bound -= _log2(_uniform(key, ids), FAST)
-            bounds = tl.max(tl.reshape(bound, (BLOCK // GROUP, GROUP)), axis=1)
+            bound -= _least_log2_noise(_bits(low, high, places), FAST)
+            bounds = tl.max(tl.reshape(bound, (BLOCK // GROUP, GROUP)), axis=1) + _OFF
             groups = tl.arange(0, BLOCK // GROUP)
             highest = tl.max(bounds)
             while (highest >= best) & (highest > float("-inf")):
                 group = tl.min(tl.where(bounds == highest, groups, BLOCK))
-                members = first + group * GROUP + tl.arange(0, GROUP)
-                score = load_logits(logits_at + row * stride, members, vocab)
+                members = group * GROUP + tl.arange(0, GROUP)
+                score = _load(logits_at + row * stride, first + members, vocab)
                 score = _log2_weight(score, largest, temperature, threshold, FILTERED)
-                score -= _log2_noise(_uniform(key, members), FAST)
+                score -= _log2_noise(_bits(low, high, members), FAST)
                 found = tl.max(score)
-                token = tl.min(tl.where(score == found, members, _NO_INDEX))
+                token = tl.min(tl.where(score == found, first + members, _NO_INDEX))
                 token = tl.where(found == best, tl.minimum(token, winner), token)
                 winner = tl.where(found >= best, token, winner)
                 best = tl.maximum(found, best)
