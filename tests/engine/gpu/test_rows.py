@@ -113,9 +113,9 @@ def test_a_residual_may_be_added_with_nothing_to_norm(device: torch.device) -> N
 
 
 def test_rows_may_be_part_of_wider_ones(device: torch.device) -> None:
-    wide = random(4, 200, device=device)
+    wide, weight = random(4, 200, device=device), torch.ones(96, device=device)
     before, out = wide.clone(), torch.zeros(4, 96, device=device)
-    add_norm(wide[:, :96], wide[:, 96:192], torch.ones(96, device=device), 1e-6, out=out)
+    add_norm(wide[:, :96], wide[:, 96:192], weight, 1e-6, out=out)
     torch.testing.assert_close(wide[:, :96], before[:, :96] + before[:, 96:192])
     assert torch.equal(wide[:, 96:], before[:, 96:])
 
