@@ -26,7 +26,7 @@ from tests.engine.tiny import save_tiny_llama
 
 BLOCK_SIZE = 16
 CPU = torch.device("cpu")
-# What a decoder can be made of: norms before, around and after, of heads and of projections; windows, soft caps,
+# What a decoder can be made of: norms before, around and after, of heads and of projections; windows, caps,
 # biases, multipliers, half of a head rotated.
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "olmo2", "phi3", "smollm3")
 SMALL_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_size": 64}
