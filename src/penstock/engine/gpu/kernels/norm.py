@@ -77,9 +77,11 @@ def _add_norm(
         tl.store(out_row, x.to(out_at.dtype.element_ty), mask=kept)
 
 
-def _warps(rows: int, block: int) -> int:
-    # Few rows leave processors to spare for more threads each, up to where these wait for each other.
-    return min(8, max(1, block // 128)) if rows <= 512 and block <= 8192 else row_warps(block)
+def _warps(rows: int, block: int, quantized: bool) -> int:
+    # Few rows go by how long one of them takes. Eight bits are written as they are held with eight values a
+    # thread, with more they would be exchanged first.
+    few = rows <= 512 and block <= 8192 and not quantized
+    return min(8, max(1, block // 128)) if few else row_warps(block)
 
 
 def add_norm(
@@ -122,6 +124,6 @@ def add_norm(
         NORM=weight is not None,
         QUANTIZE=scales is not None,
         BLOCK=block,
-        num_warps=_warps(rows, block),
+        num_warps=_warps(rows, block, scales is not None),
         **overlapped(),
     )
