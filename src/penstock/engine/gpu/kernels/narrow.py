@@ -463,7 +463,8 @@ def _launch(
     count = weight.shape[0]
     if shape is None:
         processors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        shape = choose(count, size, weight.dtype, rows=rows, processors=processors)
+        gated = activation is not None
+        shape = choose(count, size, weight.dtype, rows=rows, gated=gated, processors=processors)
     made = None
     if norm_weight is not None:
         parts = torch.empty((shape.tiles(count), rows), dtype=torch.float32, device=x.device)

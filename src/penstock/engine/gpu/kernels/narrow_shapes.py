@@ -13,6 +13,8 @@ import torch
 PANEL = 128  # bytes of a row of the weight in one step: the widest swizzle
 MOST_ROWS = 128
 MOST_TILES = 8192  # of one weight
+_MANY = 16384  # rows of a weight
+_RING = 108 * 1024  # bytes: two programs fit a processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,22 @@ class NarrowShape:
         return -(-count // self.tile)
 
 
-def choose(count: int, size: int, dtype: torch.dtype, *, rows: int, processors: int) -> NarrowShape:
+def choose(
+    count: int, size: int, dtype: torch.dtype, *, rows: int, gated: bool = False, processors: int
+) -> NarrowShape:
     padded = max(16, 1 << (rows - 1).bit_length())
-    tile = 128
-    stage = (tile + padded) * PANEL
-    stages = max(3, min(12, 108 * 1024 // stage))
-    # No more programs than there are steps, and no cut tiles where whole ones are as even.
-    tiles = -(-count // tile)
-    steps = -(-size * dtype.itemsize // PANEL)
-    programs = min(processors, tiles * steps)
-    return NarrowShape(padded, tile, stages, programs, warps=4)
+    # Weights with few rows have small tiles, which are cut into fewer pieces. A gated one is of two halves,
+    # and the matrix unit takes no fewer than 64 rows.
+    tile = 64 if count < _MANY and padded <= 64 and not gated else 128
+    stages = max(3, min(12, _RING // ((tile + padded) * PANEL)))
+    tiles, steps = -(-count // tile), -(-size * dtype.itemsize // PANEL)
+    programs = min(_level(tiles, processors), tiles * steps)
+    return NarrowShape(padded, tile, stages, programs, warps=4, ahead=8 if tile == 128 else 16)
+
+
+def _level(tiles: int, processors: int) -> int:
+    """Programs that all have whole tiles or parts of one; all processors where that leaves many idle."""
+    for programs in range(processors, processors * 2 // 3, -1):
+        if tiles % programs == 0 or programs % tiles == 0:
+            return programs
+    return processors
