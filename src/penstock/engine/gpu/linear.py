@@ -10,7 +10,7 @@ from penstock.engine.gpu.quantized import dequantize_weight
 
 _ALIGNMENT = 16  # elements: what the scaled matmul needs of both sides of a weight
 # Up to so many rows the scaled matmul is faster without scales than with one for each row and channel.
-_UNSCALED_ROWS = 1024
+_UNSCALED_ROWS = 768
 
 
 class GpuLinear:

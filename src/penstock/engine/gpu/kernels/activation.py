@@ -11,7 +11,7 @@ from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 from penstock.engine.kernels.activation import Activation
 
-_BLOCK = 1024  # columns of a program that need not know the rest of its row
+_BLOCK = 2048  # columns of a program that need not know the rest of its row
 _SQRT_HALF = tl.constexpr(0.7071067811865476)
 _TWICE_SQRT_2_PI = tl.constexpr(1.5957691216057308)  # 2 sqrt(2 / pi)
 
@@ -122,7 +122,7 @@ def activate(
     if scales is None:
         grid = (rows, triton.cdiv(inner, _BLOCK))
         _activate[grid](
-            gate_up, by_row, by_column, out, inner, *strides, **options, BLOCK=_BLOCK, num_warps=4
+            gate_up, by_row, by_column, out, inner, *strides, **options, BLOCK=_BLOCK, num_warps=8
         )
     else:
         block = triton.next_power_of_2(inner)

@@ -45,7 +45,10 @@ class Workspace:
     arrivals: Tensor  # int32 [rows, heads], zero between launches
 
 
-def choose_shape(layer: PagedLayer) -> Shape:
+MANY = 96  # sequences from which their lengths even out, so that three programs a processor pay
+
+
+def choose_shape(layer: PagedLayer, sequences: int) -> Shape:
     """As many programs as a processor holds at once: more would only cut heads into more pieces."""
     if layer.keys.dtype == torch.float32:
         return Shape(tile=32, warps=8, stages=2, programs=4)
@@ -53,7 +56,11 @@ def choose_shape(layer: PagedLayer) -> Shape:
         return Shape(tile=32, warps=4, stages=3, programs=4)
     if layer.key_scales is not None:
         return Shape(tile=64, warps=4, stages=3, programs=4, registers=128)
-    return Shape(tile=64, warps=4, stages=3, programs=2 if layer.head_dim > 64 else 4)
+    if layer.head_dim <= 64:
+        return Shape(tile=64, warps=4, stages=3, programs=4)
+    if sequences >= MANY:
+        return Shape(tile=64, warps=4, stages=2, programs=3, registers=128)
+    return Shape(tile=64, warps=4, stages=3, programs=2)
 
 
 @cache
@@ -93,7 +100,7 @@ def attend_decodes(
 ) -> None:
     """out [sequences, heads * dim] = what each query of [sequences, heads, dim] attends to."""
     sequences, heads, dim = query.shape
-    shape = shape or choose_shape(layer)
+    shape = shape or choose_shape(layer, sequences)
     scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)

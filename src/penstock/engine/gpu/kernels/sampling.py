@@ -17,7 +17,7 @@ from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
 
 _BLOCK = 4096  # tokens of a chunk
-_WARPS = 8
+_WARPS = 4
 _LOG2E = tl.constexpr(1.4426950408889634)
 _OFF = tl.constexpr(32.0 + 2.0**-15)  # of the least noise; and what rounding may have made of it
 _NO_TOKEN = tl.constexpr(NO_TOKEN)
