@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from penstock.engine.gpu import reference_linear as reference
-from penstock.engine.gpu.kernels import narrow
+from penstock.engine.gpu.kernels import narrow, narrow_layer
 from penstock.engine.gpu.kernels.narrow_shapes import MOST_TILES, PANEL, choose
 from penstock.engine.gpu.quantized import quantize_weight
 
@@ -94,3 +94,29 @@ def test_rows_and_weights_in_eight_bits_are_multiplied_by_their_scales() -> None
     )
     want = reference.gated_linear(x.float() * row_scales[:, None], None, EPS, w, "gelu_tanh", scales)
     assert error(out, want) < 5e-3
+
+
+@needs_hopper
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [9, 64])
+def test_all_matmuls_of_a_layer_in_one_kernel_are_the_layer_each_time(rows: int) -> None:
+    size, inner = 2048, 5632
+    attended, start, norm, after_norm = normal(rows, 3072), normal(rows, size), normal(size), normal(size)
+    o, gate_up, down, after = (
+        normal(out, width) * width**-0.5
+        for out, width in ((size, 3072), (2 * inner, size), (size, inner), (4000, size))
+    )
+    assert narrow_layer.fits([o, gate_up, down, after], narrow_layer.choose_layer(rows, 132))
+    middle = reference.linear_add(attended, o, start)
+    between = reference.gated_linear(middle, norm, EPS, gate_up, "silu")
+    end = reference.linear_add(between, down, middle)
+    outs = []
+    for _ in range(5):
+        hidden, out = start.clone(), torch.full((rows, 4000), torch.nan, device="cuda", dtype=start.dtype)
+        narrow_layer.layer(
+            attended, o, hidden, norm, gate_up, down, after_norm, after, EPS, activation="silu", out=out
+        )
+        outs.append((hidden, out))
+    assert error(outs[0][0], end) < 1e-2
+    assert error(outs[0][1], reference.norm_linear(end, after_norm, EPS, after)) < 1e-2
+    assert all(torch.equal(hidden, outs[0][0]) and torch.equal(out, outs[0][1]) for hidden, out in outs)

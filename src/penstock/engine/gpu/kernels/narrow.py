@@ -48,6 +48,7 @@ def fits(x: Tensor, weight: Tensor) -> bool:
         and x.dtype in (torch.bfloat16, torch.float16, torch.float8_e4m3fn)
         and x.shape[0] <= MOST_ROWS
         and x.shape[1] * x.itemsize % 16 == 0
+        and x.shape[1] * x.itemsize > PANEL
         and x.is_cuda
         and torch.cuda.get_device_capability(x.device)[0] == 9
     )
@@ -125,7 +126,7 @@ def _prefetch(
         row = tile * TILE + index
     row = gl.minimum(row, N - 1)
     places = weight_at + row.to(gl.int64) * size + column
-    nbytes = gl.zeros_like(index) + columns * (128 // WIDTH)
+    nbytes = gl.zeros_like(index) + columns * (weight_at.dtype.element_ty.primitive_bitwidth // 8)
     if columns > 0:
         gl.inline_asm_elementwise(
             "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r", [places, nbytes],
@@ -138,8 +139,9 @@ def _load(
     weight, weight_at, x, weights, inputs, full, free, N, total, size, STEPS: gl.constexpr,
     TILE: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr, GATED: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
-    BYTES: gl.constexpr = (weights.shape[1] + inputs.shape[1]) * 128
     WIDTH: gl.constexpr = inputs.shape[2]
+    SIZE: gl.constexpr = weights.dtype.primitive_bitwidth // 8
+    BYTES: gl.constexpr = (weights.shape[1] + inputs.shape[1]) * WIDTH * SIZE
     begin = _begin(gl.program_id(0), total)
     steps = _begin(gl.program_id(0) + 1, total) - begin
     first = gl.minimum(steps, STAGES)
@@ -193,6 +195,43 @@ def _scaled(
 
 
 @gluon.jit
+def _finish(
+    y, up, tile, factors, scales, bias, out, norm, normed, normed_squares, N, M, out_stride, multiplier,
+    SCALED: gl.constexpr, ROWWISE: gl.constexpr, BIASED: gl.constexpr, ADD: gl.constexpr,
+    NORMED: gl.constexpr, GATED: gl.constexpr, ACTIVATION: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    """From a tile's sums to the results."""
+    PART: gl.constexpr = y.shape[0]
+    ROWS: gl.constexpr = y.shape[1]
+    OUT: gl.constexpr = gl.BlockedLayout([8, 1], [8, 4], [1, WARPS], [0, 1])
+    index = tile * PART + gl.arange(0, PART, layout=gl.SliceLayout(1, y.type.layout))
+    y = _scaled(y, index, factors, scales, bias, N, SCALED, ROWWISE, BIASED)
+    limit = N
+    if GATED:
+        limit = N // 2
+        up = _scaled(up, limit + index, factors, scales, bias, N, SCALED, ROWWISE, BIASED)
+        y = _activate(y, ACTIVATION) * up
+    if not ADD:
+        y = y.to(out.dtype.element_ty)
+    # Each thread gets neighbours along a row of the result.
+    y = gl.convert_layout(y, OUT)
+    index = tile * PART + gl.arange(0, PART, layout=gl.SliceLayout(1, OUT))
+    row = gl.arange(0, ROWS, layout=gl.SliceLayout(0, OUT))
+    written = (index < limit)[:, None] & (row < M)[None, :]
+    places = row[None, :] * out_stride + index[:, None]
+    if ADD:
+        y = gl.load(out + places, mask=written, other=0.0).to(gl.float32) + multiplier * y
+        y = y.to(out.dtype.element_ty)
+    gl.store(out + places, y, mask=written)
+    if NORMED:
+        # The norm is of what the next layer will read, rounded; what is not written is zero.
+        y = y.to(gl.float32)
+        gl.store(normed_squares + tile * M + row, gl.sum(y * y, 0), mask=row < M)
+        y = y * gl.load(norm + index, mask=index < N, other=0.0).to(gl.float32)[:, None]
+        gl.store(normed + row[None, :] * N + index[:, None], y.to(normed.dtype.element_ty), mask=written)
+
+
+@gluon.jit
 def _root_factors(squares, parts, M, size, eps, PARTS: gl.constexpr, ROWS: gl.constexpr, WARPS: gl.constexpr):
     """Of each row, one over its root mean square, from sums of squares [parts, M]; PARTS: at most so many."""
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 1], [2, 16], [WARPS, 1], [1, 0])
@@ -204,11 +243,11 @@ def _root_factors(squares, parts, M, size, eps, PARTS: gl.constexpr, ROWS: gl.co
 
 @gluon.jit
 def _compute(
-    weights, inputs, full, free, scales, row_scales, squares, bias, out, norm, normed, normed_squares, room,
-    arrivals, N, M, total, out_stride, size, parts, eps, multiplier, STEPS: gl.constexpr,
-    ROWS: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr, WARPS: gl.constexpr, SCALED: gl.constexpr,
-    PARTS: gl.constexpr, BIASED: gl.constexpr, ADD: gl.constexpr, NORMED: gl.constexpr, GATED: gl.constexpr,
-    ACTIVATION: gl.constexpr, PDL: gl.constexpr,
+    before, weights, inputs, full, free, scales, row_scales, squares, bias, out, norm, normed,
+    normed_squares, room, arrivals, N, M, total, out_stride, size, parts, eps, multiplier,
+    STEPS: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr, WARPS: gl.constexpr,
+    SCALED: gl.constexpr, PARTS: gl.constexpr, BIASED: gl.constexpr, ADD: gl.constexpr,
+    NORMED: gl.constexpr, GATED: gl.constexpr, ACTIVATION: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     NARROW: gl.constexpr = weights.dtype.primitive_bitwidth == 8
     PART: gl.constexpr = TILE // 2 if GATED else TILE
@@ -235,7 +274,7 @@ def _compute(
         y = gl.zeros([PART, ROWS], gl.float32, SUMS)
         up = gl.zeros([PART, ROWS], gl.float32, SUMS)
         for at in range(step, stop):
-            done = at - begin
+            done = before + at - begin
             stage = done % STAGES
             mbarrier.wait(full.index(stage), (done // STAGES) % 2)
             x = inputs.index(stage).permute((1, 0))
@@ -281,27 +320,10 @@ def _compute(
                     if GATED:
                         up += gl.load(place + PART * ROWS + piece, cache_modifier=".cg")
         if finished:
-            ROWWISE: gl.constexpr = SCALED or PARTS > 0
-            index = tile * PART + inner
-            y = _scaled(y, index, factors, scales, bias, N, SCALED, ROWWISE, BIASED)
-            limit = N
-            if GATED:
-                limit = N // 2
-                up = _scaled(up, limit + index, factors, scales, bias, N, SCALED, ROWWISE, BIASED)
-                y = _activate(y, ACTIVATION) * up
-            places = column[None, :] * out_stride + index[:, None]
-            written = (index < limit)[:, None] & (column < M)[None, :]
-            if ADD:
-                y = gl.load(out + places, mask=written, other=0.0).to(gl.float32) + multiplier * y
-            rounded = y.to(out.dtype.element_ty)
-            gl.store(out + places, rounded, mask=written)
-            if NORMED:
-                # The norm is of what the next layer will read, rounded; what is not written is zero.
-                y = rounded.to(gl.float32)
-                gl.store(normed_squares + tile * M + column, gl.sum(y * y, 0), mask=column < M)
-                y = y * gl.load(norm + index, mask=index < N, other=0.0).to(gl.float32)[:, None]
-                places = column[None, :] * N + index[:, None]
-                gl.store(normed + places, y.to(normed.dtype.element_ty), mask=written)
+            _finish(
+                y, up, tile, factors, scales, bias, out, norm, normed, normed_squares, N, M, out_stride,
+                multiplier, SCALED, SCALED or PARTS > 0, BIASED, ADD, NORMED, GATED, ACTIVATION, WARPS,
+            )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=["M", "parts"])
@@ -314,7 +336,7 @@ def _narrow_kernel(
 ):  # fmt: skip
     if PDL:
         _let_next_kernel_begin()
-    WIDTH: gl.constexpr = 128 * 8 // weight.dtype.primitive_bitwidth
+    WIDTH: gl.constexpr = weight.block_shape[1]
     weights = gl.allocate_shared_memory(weight.dtype, [STAGES, TILE, WIDTH], weight.layout)
     inputs = gl.allocate_shared_memory(x.dtype, [STAGES, ROWS, WIDTH], x.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -327,7 +349,7 @@ def _narrow_kernel(
     gl.warp_specialize(
         [
             (_compute, (
-                weights, inputs, full, free, scales, row_scales, squares, bias, out, norm, normed,
+                0, weights, inputs, full, free, scales, row_scales, squares, bias, out, norm, normed,
                 normed_squares, room, arrivals, N, M, total, out_stride, size, parts, eps, multiplier, STEPS,
                 ROWS, TILE, STAGES, WARPS, SCALED, PARTS, BIASED, ADD, NORMED, GATED, ACTIVATION, PDL,
             )),
@@ -471,7 +493,7 @@ def _launch(
         made = Unrooted(out.new_empty((rows, count)), parts, eps)
     pieces, arrivals = _room(x.device, triton.next_power_of_2(2 * shape.programs * shape.tile * shape.rows))
     layout = gl.NVMMASharedLayout(PANEL, 8 * weight.itemsize)
-    width = PANEL // weight.itemsize
+    width = shape.panels * PANEL // weight.itemsize
     box = shape.tile if activation is None else shape.tile // 2
     _narrow_kernel[(shape.programs,)](
         TensorDescriptor.from_tensor(weight, [box, width], layout),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-PANEL = 128  # bytes of a row of the weight in one step: the widest swizzle
+PANEL = 128  # bytes of a row that the matrix unit takes from one place: the widest swizzle
 MOST_ROWS = 128
 MOST_TILES = 8192  # of one weight
 _MANY = 16384  # rows of a weight
@@ -24,11 +24,12 @@ class NarrowShape:
     stages: int  # steps on their way at once
     programs: int
     warps: int  # that multiply; one more loads
+    panels: int = 1  # of a row of the weight in one step
     ahead: int = 0  # steps behind those whose weights wait in the second-level cache for the kernel before
 
     def steps(self, size: int, dtype: torch.dtype) -> int:
         """Into how many steps a tile is cut along K."""
-        return -(-size * dtype.itemsize // PANEL)
+        return -(-size * dtype.itemsize // (PANEL * self.panels))
 
     def tiles(self, count: int) -> int:
         return -(-count // self.tile)
@@ -41,10 +42,14 @@ def choose(
     # Weights with few rows have small tiles, which are cut into fewer pieces. A gated one is of two halves,
     # and the matrix unit takes no fewer than 64 rows.
     tile = 64 if count < _MANY and padded <= 64 and not gated else 128
-    stages = max(3, min(12, _RING // ((tile + padded) * PANEL)))
-    tiles, steps = -(-count // tile), -(-size * dtype.itemsize // PANEL)
+    panels = 128 // tile * 2
+    while panels > 1 and size * dtype.itemsize <= panels * PANEL:
+        panels //= 2
+    ring = _RING - tile * padded * 4  # less the room in which sums are rearranged
+    stages = max(3, min(12, ring // ((tile + padded) * panels * PANEL)))
+    tiles, steps = -(-count // tile), -(-size * dtype.itemsize // (panels * PANEL))
     programs = min(_level(tiles, processors), tiles * steps)
-    return NarrowShape(padded, tile, stages, programs, warps=4, ahead=8 if tile == 128 else 16)
+    return NarrowShape(padded, tile, stages, programs, warps=4, panels=panels)
 
 
 def _level(tiles: int, processors: int) -> int:
