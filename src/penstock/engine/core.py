@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.engine.config import EngineConfig, EngineInfo, Task
+from penstock.engine.failures import OutOfDeviceMemory
 from penstock.engine.loop import Loop
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.pooling import decoder_pooling
@@ -19,7 +20,8 @@ from penstock.engine.run.sizing import choose_device, size_engine
 from penstock.engine.run.step import Room
 from penstock.engine.schedule.scheduler import Limits, Scheduler
 from penstock.engine.schedule.sequence import LogitsProcessor
-from penstock.errors import InvalidRequestError
+from penstock.engine.transfer import current
+from penstock.errors import EngineUnavailableError, InvalidRequestError
 
 
 class EngineCore:
@@ -30,12 +32,19 @@ class EngineCore:
         device = choose_device(config.device)
         config.check_device(device.type)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        model, quantization = load_model(config, device, generates=pooling is None)
-        size = size_engine(config, model)
+        with current(device):
+            model, quantization = load_model(config, device, generates=pooling is None)
+            size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock
         room = Room(size.num_blocks, size.block_size, size.max_step_tokens, size.max_model_len)
-        self._runner = Runner(model, room, size.max_running)
+        try:
+            self._runner = Runner(model, room, size.max_running)
+        except OutOfDeviceMemory:
+            raise EngineUnavailableError(
+                f"{device} has no memory for {size.num_blocks} KV blocks and a first step: another program "
+                "may have taken it. Lower memory_fraction or kv_cache_memory."
+            ) from None
         memory = KVMemory(size.num_blocks, size.block_size, prefix_caching=config.prefix_caching)
         limits = Limits(
             max_running=size.max_running,

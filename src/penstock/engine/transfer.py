@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+
+def current(device: torch.device) -> AbstractContextManager[None]:
+    """Make a GPU the one that kernels, streams and graphs are for; the CPU needs nothing of the kind."""
+    return nullcontext() if device.type == "cpu" else torch.cuda.device(device)
+
+
+def finish(device: torch.device) -> None:
+    """Wait for all that the device was given."""
+    if device.type != "cpu":
+        torch.cuda.synchronize(device)
 
 
 def upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:

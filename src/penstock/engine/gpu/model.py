@@ -17,6 +17,7 @@ from penstock.engine.gpu.sampling import GpuDrawer
 from penstock.engine.layers.sampler import Drawer
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
+from penstock.engine.transfer import finish
 
 # Beside what a step was seen to need: captured graphs, and pieces that the allocator cannot use.
 SPARE_BYTES = 768 << 20
@@ -70,13 +71,13 @@ class GpuModel:
         self._block_size, self._scratch = block_size, blocks * block_size
         self._cache = [layer] * config.num_layers
         self._room = None
-        torch.cuda.synchronize(self.device)
+        finish(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
         hidden = self.forward(Step([0], [0], [max_rows], [range(blocks)]), slots)
         if config.has_head:
             self.logits(hidden[:max_running])
-        torch.cuda.synchronize(self.device)
+        finish(self.device)
         needed = torch.cuda.max_memory_allocated(self.device) - before
         self._cache, self._room = [], None
         del layer, hidden, slots
@@ -113,6 +114,8 @@ class GpuModel:
             graphs=None if "graphs" in self._without else Graphs(),
             shares="shared_prefix" not in self._without,
         )
+        # Kernels read weights ahead of the kernel before them, which must not be the one that made the weights.
+        finish(self.device)
         if self.config.has_head:
             self._decodes.warm_up()
 

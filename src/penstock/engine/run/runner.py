@@ -17,7 +17,7 @@ from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
 from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
-from penstock.engine.transfer import download
+from penstock.engine.transfer import current, download
 
 # Rows of the prompt whose log-probabilities are worked out at once: the logits of a long prompt are large.
 LOGPROB_ROWS = 256
@@ -70,9 +70,9 @@ class Runner:
     """The device's memory and the model on it. Steps are computed in the order in which they are launched."""
 
     def __init__(self, model: StepModel, room: Room, max_running: int) -> None:
-        with _memory_errors():
+        self._model = model
+        with self._memory_errors():
             model.open(room)
-            self._model = model
             max_blocks = -(-room.max_model_len // room.block_size)
             # One slot more than the scheduler knows of, for rows that only fill a step up.
             self._slots = Slots(max_running + 1, room.max_model_len, max_blocks, model.device)
@@ -85,6 +85,16 @@ class Runner:
     def _make_ready(self) -> None:
         self._model.make_ready(self._slots)
 
+    @contextmanager
+    def _memory_errors(self) -> Iterator[None]:
+        """Work on the model's device, and say its want of memory without torch."""
+        try:
+            with current(self._model.device):
+                yield
+        except torch.OutOfMemoryError as error:
+            torch.cuda.empty_cache()
+            raise OutOfDeviceMemory(str(error)) from None
+
     @property
     def overlaps(self) -> bool:
         """Whether a launched step goes on by itself: the next may be launched before it is collected."""
@@ -93,7 +103,7 @@ class Runner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Launched:
         """Begin a step. Whoever takes part without a known last token must not need it on the host."""
-        with _memory_errors():
+        with self._memory_errors():
             self._model.copy_blocks(plan.copies)
             if plan.admitted:
                 self._slots.load(plan.admitted)
@@ -108,7 +118,7 @@ class Runner:
     def collect(self, launched: Launched) -> StepResult:
         """What came of a step, once it is done."""
         result, sampling = launched.result, launched.sampling
-        with _memory_errors():
+        with self._memory_errors():
             result.tokens = launched.tokens()
         if result.tokens and min(result.tokens) < 0:
             drawn = zip(sampling, result.tokens, strict=True)
@@ -208,16 +218,6 @@ class Runner:
             result.vectors[sequence] = vector.cpu().float().numpy().astype("<f4").tobytes()
         else:
             result.failures[sequence] = _FAILURES[NO_TOKEN]
-
-
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    """The device's want of memory, said without torch."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
-        raise OutOfDeviceMemory(str(error)) from None
 
 
 def _reads_rows(sequence: Sequence) -> bool:
