@@ -114,7 +114,7 @@ class GpuModel:
             graphs=None if "graphs" in self._without else Graphs(),
             shares="shared_prefix" not in self._without,
         )
-        # Kernels read weights ahead of the kernel before them, which must not be the one that made the weights.
+        # Kernels read weights before the kernel ahead of them is done; it must not be one that makes them.
         finish(self.device)
         if self.config.has_head:
             self._decodes.warm_up()
