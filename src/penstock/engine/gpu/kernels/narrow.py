@@ -252,6 +252,8 @@ def _compute(
     NARROW: gl.constexpr = weights.dtype.primitive_bitwidth == 8
     PART: gl.constexpr = TILE // 2 if GATED else TILE
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, ROWS, 32 if NARROW else 16])
+    # Pieces of a tile that are loaded together, as far as registers last.
+    BATCH: gl.constexpr = 4 if TILE * ROWS <= 4096 else (2 if TILE * ROWS == 8192 else 1)
     own = gl.program_id(0)
     begin = _begin(own, total)
     end = _begin(own + 1, total)
@@ -314,11 +316,14 @@ def _compute(
                 gl.store(arrivals + tile, 0)  # for the next launch
                 y = gl.zeros([PART, ROWS], gl.float32, SUMS)
                 up = gl.zeros([PART, ROWS], gl.float32, SUMS)
-                for program in range(first, last + 1):
-                    place = _place(room, program, first, TILE, ROWS)
-                    y += gl.load(place + piece, cache_modifier=".cg")
-                    if GATED:
-                        up += gl.load(place + PART * ROWS + piece, cache_modifier=".cg")
+                for some in range(first, last + 1, BATCH):
+                    for i in gl.static_range(BATCH):
+                        place = _place(room, some + i, first, TILE, ROWS)
+                        there = piece < gl.where(some + i <= last, PART * ROWS, 0)
+                        y += gl.load(place + piece, mask=there, other=0.0, cache_modifier=".cg")
+                        if GATED:
+                            place += PART * ROWS
+                            up += gl.load(place + piece, mask=there, other=0.0, cache_modifier=".cg")
         if finished:
             _finish(
                 y, up, tile, factors, scales, bias, out, norm, normed, normed_squares, N, M, out_stride,
