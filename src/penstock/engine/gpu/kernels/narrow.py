@@ -2,8 +2,7 @@
 
 One warp has tiles of the weight and of the activations copied into a ring in shared memory, one warpgroup or
 two multiply, the weight on the left. The ring is deep, and it is filled with weights before the kernel ahead
-has ended (no kernel of a step may write weights). Half of the shared memory is left to the next such kernel,
-so that its weights come while this one finishes.
+has ended (no kernel of a step may write weights).
 
 All programs have the same number of steps, so tiles are cut (see `narrow_shapes`). Pieces of a tile are
 summed in their order along K, by whichever program was last: equal inputs give equal bits.

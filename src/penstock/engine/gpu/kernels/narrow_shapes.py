@@ -14,7 +14,8 @@ PANEL = 128  # bytes of a row that the matrix unit takes from one place: the wid
 MOST_ROWS = 128
 MOST_TILES = 8192  # of one weight
 _MANY = 16384  # rows of a weight
-_RING = 108 * 1024  # bytes: two programs fit a processor
+# Bytes, so many that a processor takes one program: where two fit, some get two of a kernel and some none.
+_RING = 208 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,10 @@ def choose(
     # Weights with few rows have small tiles, which are cut into fewer pieces. A gated one is of two halves,
     # and the matrix unit takes no fewer than 64 rows.
     tile = 64 if count < _MANY and padded <= 64 and not gated else 128
-    panels = 128 // tile * 2
+    panels = 2  # neighbours in memory, asked for together
     while panels > 1 and size * dtype.itemsize <= panels * PANEL:
         panels //= 2
-    ring = _RING - tile * padded * 4  # less the room in which sums are rearranged
-    stages = max(3, min(12, ring // ((tile + padded) * panels * PANEL)))
+    stages = min(12, _RING // ((tile + padded) * panels * PANEL))
     tiles, steps = -(-count // tile), -(-size * dtype.itemsize // (panels * PANEL))
     programs = min(_level(tiles, processors), tiles * steps)
     return NarrowShape(padded, tile, stages, programs, warps=4, panels=panels)
