@@ -72,12 +72,11 @@ def attend_chunks(
     softcap: float | None = None,
     window: int | None = None,
     out: Tensor,
-    shape: Shape | None = None,
 ) -> None:
     """Rows of `batch`'s chunks in `query` [rows, heads, dim] and `out` [rows, heads * dim]; other rows of
     `out` stay as they are. The chunks' own keys and values are in the cache already."""
     heads, head_dim = query.shape[1], query.shape[2]
-    if shape is None and chunk_hopper.fits(query, layer):
+    if chunk_hopper.fits(query, layer):
         if layer.key_scales is not None and chunk_widen.pays(query, layer, batch):
             layer, batch = chunk_widen.widen(layer, batch, query.dtype)
         if layer.keys.dtype == query.dtype:
@@ -86,7 +85,7 @@ def attend_chunks(
             )
             return
     group = heads // layer.kv_heads
-    shape = shape or choose_shape(query, layer)
+    shape = choose_shape(query, layer)
     block_m = max(shape.block_m, triton.next_power_of_2(group))
     padded = triton.next_power_of_2(head_dim)
     queries = block_m // group
