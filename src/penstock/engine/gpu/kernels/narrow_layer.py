@@ -18,13 +18,13 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from penstock.engine.gpu.kernels.launch import overlapped
-from penstock.engine.gpu.kernels.narrow import (
-    _begin,
-    _compute,
-    _copy_weights,
-    _let_next_kernel_begin,
-    _room,
-    _wait_for_kernel_before,
+from penstock.engine.gpu.kernels.narrow import room_for
+from penstock.engine.gpu.kernels.narrow_kernel import (
+    begin_of,
+    compute,
+    copy_weights,
+    let_next_kernel_begin,
+    wait_for_kernel_before,
 )
 from penstock.engine.gpu.kernels.narrow_shapes import PANEL, NarrowShape
 from penstock.engine.kernels.activation import Activation
@@ -60,15 +60,15 @@ def _load_weights(
 ):  # fmt: skip
     """Of one matmul; `before`: steps that the ring has seen. Returns how many it has seen then."""
     total = (N + TILE - 1) // TILE * STEPS
-    begin = _begin(gl.program_id(0), total)
-    end = _begin(gl.program_id(0) + 1, total)
+    begin = begin_of(gl.program_id(0), total)
+    end = begin_of(gl.program_id(0) + 1, total)
     SIZE: gl.constexpr = weights.dtype.primitive_bitwidth // 8
     for step in range(begin, end):
         done = before + step - begin
         stage = done % STAGES
         mbarrier.wait(free.index(stage), (done // STAGES) % 2 ^ 1)
         mbarrier.expect(full.index(stage), TILE * weights.shape[2] * SIZE)
-        _copy_weights(weight, step, full.index(stage), weights.index(stage), N, STEPS, TILE, GATED)
+        copy_weights(weight, step, full.index(stage), weights.index(stage), N, STEPS, TILE, GATED)
     return before + end - begin
 
 
@@ -77,8 +77,8 @@ def _load_rows(
     before, x, inputs, full, free, N, STEPS: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr
 ):
     total = (N + TILE - 1) // TILE * STEPS
-    begin = _begin(gl.program_id(0), total)
-    end = _begin(gl.program_id(0) + 1, total)
+    begin = begin_of(gl.program_id(0), total)
+    end = begin_of(gl.program_id(0) + 1, total)
     SIZE: gl.constexpr = inputs.dtype.primitive_bitwidth // 8
     for step in range(begin, end):
         done = before + step - begin
@@ -108,7 +108,7 @@ def _all_rows(
     STAGES: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     if PDL:
-        _wait_for_kernel_before()
+        wait_for_kernel_before()
     done = _load_rows(0, attended, inputs, full, free, HIDDEN, O_STEPS, TILE, STAGES)
     _await(counters)
     _order_copies()
@@ -133,34 +133,34 @@ def _all_products(
     tiles = (HIDDEN + TILE - 1) // TILE
     total = tiles * O_STEPS
     done = 0
-    _compute(
+    compute(
         done, weights, inputs, full, free, None, None, None, None, hidden, norm, first, first_squares, room,
         arrivals, HIDDEN, M, total, hidden_stride, HIDDEN, 0, eps, multiplier, O_STEPS, ROWS, TILE, STAGES,
         WARPS, False, 0, False, True, True, False, None, PDL,
     )  # fmt: skip
     _arrive(counters)
-    done = _begin(own + 1, total) - _begin(own, total)
+    done = begin_of(own + 1, total) - begin_of(own, total)
     _await(counters)
     total = (GATE_UP + TILE - 1) // TILE * STEPS
-    _compute(
+    compute(
         done, weights, inputs, full, free, None, None, first_squares, None, inner, None, None, None, room,
         arrivals, GATE_UP, M, total, inner_stride, HIDDEN, parts, eps, multiplier, STEPS, ROWS, TILE, STAGES,
         WARPS, False, PARTS, False, False, False, True, ACTIVATION, False,
     )  # fmt: skip
     _arrive(counters + 1)
-    done += _begin(own + 1, total) - _begin(own, total)
+    done += begin_of(own + 1, total) - begin_of(own, total)
     _await(counters + 1)
     total = tiles * DOWN_STEPS
-    _compute(
+    compute(
         done, weights, inputs, full, free, None, None, None, None, hidden, next_norm, second, second_squares,
         room, arrivals, HIDDEN, M, total, hidden_stride, HIDDEN, 0, eps, multiplier, DOWN_STEPS, ROWS, TILE,
         STAGES, WARPS, False, 0, False, True, True, False, None, False,
     )  # fmt: skip
     _arrive(counters + 2)
-    done += _begin(own + 1, total) - _begin(own, total)
+    done += begin_of(own + 1, total) - begin_of(own, total)
     _await(counters + 2)
     total = (AFTER + TILE - 1) // TILE * STEPS
-    _compute(
+    compute(
         done, weights, inputs, full, free, None, None, second_squares, None, out, None, None, None, room,
         arrivals, AFTER, M, total, out_stride, HIDDEN, parts, eps, multiplier, STEPS, ROWS, TILE, STAGES,
         WARPS, False, PARTS, False, False, False, False, None, False,
@@ -181,7 +181,7 @@ def _layer_kernel(
     PDL: gl.constexpr,
 ):  # fmt: skip
     if PDL:
-        _let_next_kernel_begin()
+        let_next_kernel_begin()
     weights = gl.allocate_shared_memory(o.dtype, [STAGES, TILE, o.block_shape[1]], o.layout)
     inputs = gl.allocate_shared_memory(o.dtype, [STAGES, ROWS, o.block_shape[1]], o.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -263,7 +263,7 @@ def layer(
     inner = hidden.new_empty((rows, gate_up.shape[0] // 2))
     parts = shape.tiles(size)
     squares = torch.empty((2, parts, rows), dtype=torch.float32, device=hidden.device)
-    room, arrivals = _room(hidden.device, 2 * shape.programs * shape.tile * shape.rows)
+    room, arrivals = room_for(hidden.device, 2 * shape.programs * shape.tile * shape.rows)
     weights = [output, gate_up, down, after]
     boxes = [shape.tile, shape.tile // 2, shape.tile, shape.tile]
     _layer_kernel[(shape.programs,)](
