@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from penstock.engine.gpu.blas import chosen
 from penstock.engine.gpu.quantized import dequantize_weight
 
 _ALIGNMENT = 16  # elements: what the scaled matmul needs of both sides of a weight
@@ -21,8 +22,11 @@ class GpuLinear:
         self.bias = bias
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
         self.count = weight.numel()
+        self._chosen = chosen(weight) if bias is None else None
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        if self._chosen is not None and (y := self._chosen(x, self.weight, out)) is not None:
+            return y
         if out is None:
             return F.linear(x, self.weight, self.bias)
         if self.bias is None:
@@ -46,6 +50,7 @@ class Fp8Linear:
         if weight.shape[0] % _ALIGNMENT or weight.shape[1] % _ALIGNMENT:
             self._wide = dequantize_weight(weight, scales, torch.bfloat16)
             self.nbytes += self._wide.nbytes
+        self._chosen = chosen(weight) if self._wide is None else None
 
     def __call__(self, x: Tensor, scales: Tensor, out: Tensor | None = None) -> Tensor:
         """x in eight bits [rows, in], its value being x * scales[row]; the result is bfloat16."""
@@ -63,6 +68,8 @@ class Fp8Linear:
 
         The largest sums are of 448 * 448 * in, far below what bfloat16 holds.
         """
+        if self._chosen is not None and (y := self._chosen(x, self.weight, out)) is not None:
+            return y
         return self._multiply(x, self._one, self._one, None, out)
 
     def _multiply(
