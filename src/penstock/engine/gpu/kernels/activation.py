@@ -13,7 +13,7 @@ from penstock.engine.kernels.activation import Activation
 
 _BLOCK = 2048  # columns of a program that need not know the rest of its row
 _SQRT_HALF = tl.constexpr(0.7071067811865476)
-_TWICE_SQRT_2_PI = tl.constexpr(1.5957691216057308)  # 2 sqrt(2 / pi)
+_MINUS_TWICE_SQRT_2_PI = tl.constexpr(-1.5957691216057308)  # -2 sqrt(2 / pi)
 
 
 @triton.jit
@@ -25,7 +25,7 @@ def activated(x, KIND: tl.constexpr):
         return 0.5 * x * (1.0 + tl.erf(x * _SQRT_HALF))
     elif KIND == "gelu_tanh":
         # (1 + tanh(y)) / 2 is the logistic function of 2 y.
-        return x / (1.0 + tl.exp(-_TWICE_SQRT_2_PI * x * (1.0 + 0.044715 * x * x)))
+        return x / (1.0 + tl.exp(x * _MINUS_TWICE_SQRT_2_PI * (1.0 + 0.044715 * x * x)))
     else:
         tl.static_assert(KIND == "relu")
         return tl.maximum(x, 0.0)

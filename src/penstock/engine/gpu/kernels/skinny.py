@@ -15,31 +15,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.engine.gpu.kernels.activation import activated
 from penstock.engine.gpu.kernels.launch import overlapped
 from penstock.engine.gpu.kernels.skinny_shapes import DotShape, RowShape, choose_dot, choose_row
 from penstock.engine.kernels.activation import Activation
-
-_ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3}
 
 
 def skinny_rows(dtype: torch.dtype) -> int:
     """Rows up to which these, on weights of a type, beat the library's matmuls with kernels around them."""
     # Eight bits are widened here, while the library multiplies them as they are.
     return 1 if dtype.itemsize == 1 else 8
-
-
-@triton.jit
-def _activate(x, ACTIVATION: tl.constexpr):  # type: ignore[no-untyped-def]
-    if ACTIVATION == 0:
-        x = x / (1.0 + tl.exp(-x))
-    elif ACTIVATION == 1:
-        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif ACTIVATION == 2:
-        inner = 0.7978845608028654 * x * (1.0 + 0.044715 * x * x)
-        x = x / (1.0 + tl.exp(-2.0 * inner))  # 0.5 x (1 + tanh(inner))
-    else:
-        x = tl.maximum(x, 0.0)
-    return x
 
 
 @triton.jit
@@ -126,7 +111,7 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     if GATED:
         gate, up = tl.split(tl.reshape(y, (BLOCK_N // 2, 2)))
         index = tl.program_id(0) * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-        value = _activate(gate, ACTIVATION) * up
+        value = activated(gate, ACTIVATION) * up
         tl.store(out_ptr + index, value.to(out_ptr.dtype.element_ty), mask=index < N // 2)
     else:
         index = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -185,7 +170,7 @@ def _dot_kernel(  # type: ignore[no-untyped-def]
     if GATED:
         gate, up = tl.split(tl.permute(tl.reshape(y, (BLOCK_N // 2, 2, ROWS)), (0, 2, 1)))
         index = tl.program_id(0) * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-        value = _activate(gate, ACTIVATION) * up
+        value = activated(gate, ACTIVATION) * up
         places = out_ptr + rows[None, :] * out_stride + index[:, None]
         written = (index < N // 2)[:, None] & (rows < M)[None, :]
         tl.store(places, value.to(out_ptr.dtype.element_ty), mask=written)
@@ -214,7 +199,7 @@ def norm_linear(
 
 def gated_linear(
     hidden: Tensor,
-    norm_weight: Tensor | None,
+    norm_weight: Tensor,
     eps: float,
     weight: Tensor,
     *,
@@ -223,10 +208,7 @@ def gated_linear(
     activation: Activation,
     out: Tensor,
 ) -> None:
-    """out = activation(gate) * up of rms_norm(hidden) W^T + bias; the gate's rows of the weight come first.
-
-    Without a norm weight the rows are taken as they are.
-    """
+    """out = activation(gate) * up, both of rms_norm(hidden) W^T + bias; the gate's rows come first."""
     _launch(
         hidden, weight, out,
         norm_weight=norm_weight, eps=eps, scales=scales, bias=bias, activation=activation,
@@ -246,13 +228,6 @@ def linear_add(
     _launch(x, weight, hidden, scales=scales, bias=bias, multiplier=multiplier, add=True)
 
 
-def linear(
-    x: Tensor, weight: Tensor, *, scales: Tensor | None = None, bias: Tensor | None = None, out: Tensor
-) -> None:
-    """out = x W^T + bias."""
-    _launch(x, weight, out, scales=scales, bias=bias)
-
-
 def _launch(
     x: Tensor,
     weight: Tensor,
@@ -265,16 +240,15 @@ def _launch(
     activation: Activation | None = None,
     add: bool = False,
     multiplier: float = 1.0,
-    shape: RowShape | DotShape | None = None,
 ) -> None:
     rows, size = x.shape
     count = weight.shape[0]
     gated = activation is not None
-    if shape is None:
-        if rows == 1:
-            shape = choose_row(count, size, weight.dtype)
-        else:
-            shape = choose_dot(count, size, weight.dtype, rows=rows)
+    shape: RowShape | DotShape
+    if rows == 1:
+        shape = choose_row(count, size, weight.dtype)
+    else:
+        shape = choose_dot(count, size, weight.dtype, rows=rows)
     pointers = (
         x,
         x if norm_weight is None else norm_weight,
@@ -292,7 +266,7 @@ def _launch(
         "BIASED": bias is not None,
         "ADD": add,
         "GATED": gated,
-        "ACTIVATION": 0 if activation is None else _ACTIVATIONS[activation],
+        "ACTIVATION": activation,
         "num_warps": shape.warps,
         **overlapped(),
     }
