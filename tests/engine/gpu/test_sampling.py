@@ -137,6 +137,7 @@ def test_the_first_of_equal_logits_is_the_greedy_choice(device: torch.device) ->
 @pytest.mark.parametrize("filtered", [False, True])
 def test_tokens_are_written_to_their_slots(device: torch.device, filtered: bool, dtype: torch.dtype) -> None:
     logits = logits_of(4, 300, device).to(dtype)
+    logits[3, 7] = NAN
     wishes: list[Mapping[str, float]] = [
         {"temperature": 0.0},
         {"seed": 3, "top_k": 5 if filtered else 0},
@@ -151,9 +152,10 @@ def test_tokens_are_written_to_their_slots(device: torch.device, filtered: bool,
     batch = SamplingBatch(parameters, slots.tolist(), positions.tolist())
     expected = TorchDrawer().draw(logits.float(), batch)
     assert torch.equal(out, expected)
+    assert expected[3] == NO_TOKEN
     written = torch.full_like(table, -7)
-    written[1, 4], written[0, 2], written[2, 0] = expected[0], expected[1], expected[3]
-    assert torch.equal(table, written), "a row of padding is written nowhere"
+    written[1, 4], written[0, 2], written[2, 0] = expected[0], expected[1], 0
+    assert torch.equal(table, written), "padding is written nowhere, and no token as 0"
 
 
 def test_wide_rows_are_read_by_their_stride(device: torch.device) -> None:

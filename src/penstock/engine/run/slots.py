@@ -149,13 +149,17 @@ class Slots:
         return batch
 
     def append(self, batch: SamplingBatch, tokens: Tensor) -> None:
-        """Put each row's new token where the next step finds it."""
+        """Put each row's new token where the next step finds it.
+
+        That step may be launched before the host knows that one could not be drawn: 0 stands for it, so that
+        whoever indexes with tokens finds none below 0, and what comes of it is thrown away.
+        """
         if self._host_tokens is None:
             slots, positions = indices(batch.slots, self.device), indices(batch.positions, self.device)
-            self.tokens[slots, positions] = tokens.to(torch.int32)
+            self.tokens[slots, positions] = tokens.clamp(min=0).to(torch.int32)
             return
         for slot, position, token in zip(batch.slots, batch.positions, tokens.tolist(), strict=True):
-            self._host_tokens[slot, position] = token
+            self._host_tokens[slot, position] = token if token > 0 else 0
 
     def _add_special(self, batch: SamplingBatch, sequences: list[Sequence]) -> None:
         penalized: list[int] = []

@@ -219,7 +219,8 @@ def _finish(
     tl.store(out_at + row, token)
     if WRITE:
         position = tl.load(positions_at + row)
-        tl.store(table_at + slot * table_stride + position, token, mask=position >= 0)
+        # As in `Slots.append`: no index is below 0, though nobody knows yet that there is no token.
+        tl.store(table_at + slot * table_stride + position, tl.maximum(token, 0), mask=position >= 0)
 
 
 def draw(
@@ -232,7 +233,8 @@ def draw(
     out: Tensor,
     tokens_table: Tensor | None = None,
 ) -> None:
-    """A token for each row of the logits, or NO_TOKEN; written to its slot's row of the table too.
+    """A token for each row of the logits, or NO_TOKEN; written to its slot's row of the table too, NO_TOKEN
+    as 0.
 
     slots, positions: int32 [rows]; a position below 0 is written nowhere. Without `filtered`, top-k, top-p
     and min-p are not looked at.
