@@ -13,7 +13,7 @@ from penstock.engine.core import EngineCore
 from penstock.engine.failures import MAX_FAILED_STEPS
 from penstock.engine.request import Request, SamplingParams, TokenEvent
 from penstock.engine.run import sizing
-from penstock.errors import InvalidRequestError, QueueFullError
+from penstock.errors import ConfigError, InvalidRequestError, QueueFullError
 from tests.engine import engines
 from tests.engine.engines import request_of
 from tests.engine.tiny import save_tiny_llama
@@ -226,3 +226,39 @@ def test_an_engine_starts_no_more_threads_than_a_quota_leaves_cpus_for(
         assert torch.get_num_threads() == 2, "who asks for more gets them"
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        (
+            "load_model",
+            r"no memory for the weights \(0\.0 GiB as stored\): .* were free .* smaller model",
+        ),
+        ("size_engine", r"no memory for a step .* beside 0\.0 GiB of weights: .* Lower max_step_tokens"),
+    ],
+)
+def test_want_of_memory_at_the_start_is_a_sentence(
+    where: str, says: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(f"penstock.engine.core.{where}", fail)
+    with pytest.raises(ConfigError, match=says):
+        EngineCore(config_of(model))
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert sizing.choose_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="device is cuda:7, but torch sees 2 GPUs"):
+        sizing.choose_device("cuda:7")
+
+
+def test_leaving_out_what_is_not_there_is_said(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    EngineCore(config_of(model))
+    assert "changes nothing" not in caplog.text
+    EngineCore(config_of(model, without=("graphs", "skinny")))
+    assert "without (graphs, skinny) changes nothing here" in caplog.text

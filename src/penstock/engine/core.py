@@ -14,9 +14,10 @@ from penstock.engine.loop import Loop
 from penstock.engine.memory.manager import KVMemory
 from penstock.engine.pooling import decoder_pooling
 from penstock.engine.request import EngineStats, Request, TokenEvent
+from penstock.engine.run.defaults import GIB
 from penstock.engine.run.loading import load_model
 from penstock.engine.run.runner import Runner
-from penstock.engine.run.sizing import choose_device, size_engine
+from penstock.engine.run.sizing import choose_device, memory_for, size_engine, stored_size
 from penstock.engine.run.step import Room
 from penstock.engine.schedule.scheduler import Limits, Scheduler
 from penstock.engine.schedule.sequence import LogitsProcessor
@@ -32,8 +33,11 @@ class EngineCore:
         device = choose_device(config.device)
         config.check_device(device.type)
         pooling = decoder_pooling(config.pooling, Path(config.model))
-        with current(device):
+        smaller = "Take a smaller model or precision"
+        with current(device), memory_for(device, f"the weights{stored_size(config)}", smaller):
             model, quantization = load_model(config, device, generates=pooling is None)
+        largest = f"a step of the largest size beside {model.weight_bytes / GIB:.1f} GiB of weights"
+        with current(device), memory_for(device, largest, "Lower max_step_tokens and max_running"):
             size = size_engine(config, model)
         tasks: tuple[Task, ...] = ("generate",) if model.config.has_head else ()
         self._clock = clock

@@ -13,13 +13,14 @@ from penstock.engine.gpu.decodes import MOST_SPLITS, Decodes
 from penstock.engine.gpu.graphs import Graphs
 from penstock.engine.gpu.inputs import Layout, Scores, mixed_step
 from penstock.engine.gpu.kernels.decode_attention import Workspace, workspace
+from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.gpu.sampling import GpuDrawer
 from penstock.engine.layers.sampler import Drawer
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
 from penstock.engine.transfer import finish
 
-# Beside what a step was seen to need: captured graphs, and pieces that the allocator cannot use.
+# Beside what steps and slots were seen to need: captured graphs, and pieces that the allocator cannot use.
 SPARE_BYTES = 768 << 20
 
 
@@ -42,7 +43,7 @@ class GpuModel:
         self._without = without
         self._scores = Scores(self.config.attention_scale, self.config.attention_softcap)
         self._cache: list[paged.PagedLayer] = []
-        self._block_size = self._scratch = 0
+        self._block_size = self._scratch = self._positions = 0
         self._room: Workspace | None = None
         self._decodes: Decodes | None = None
 
@@ -55,34 +56,46 @@ class GpuModel:
         return sum(matrix.count for matrix in self._decoder.matrices)
 
     def open(self, room: Room) -> None:
-        self._decoder.prepare(room.max_model_len)
+        self._prepare(room.max_model_len)
         self._block_size = room.block_size
         # One block more than the scheduler knows of: padding is written there.
         self._scratch = room.num_blocks * room.block_size
         self._cache = self._allocate(self.config.num_layers, room.num_blocks + 1, room.block_size)
 
-    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
-        """Seen in a step of that size; it also compiles most kernels."""
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
+        """Seen in a step and a draw of that size; they also compile most kernels."""
         config, blocks = self.config, -(-max_rows // block_size)
-        self._decoder.prepare(max_rows)
+        max_len = max(max_len, max_rows)
+        self._prepare(max_len)
         (layer,) = self._allocate(1, blocks + 1, block_size)
-        slots = Slots(1, max_rows, blocks, self.device)
-        slots.blocks.copy_(torch.arange(blocks))
         self._block_size, self._scratch = block_size, blocks * block_size
         self._cache = [layer] * config.num_layers
         self._room = None
         finish(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
+        # As the runner has them, and what decodes of all of them leave to each other.
+        slots = Slots(max_running + 1, max_len, -(-max_len // block_size), self.device)
+        slots.blocks[0, :blocks] = torch.arange(blocks, device=self.device)
         hidden = self.forward(Step([0], [0], [max_rows], [range(blocks)]), slots)
         if config.has_head:
-            self.logits(hidden[:max_running])
+            self._draw_alone(hidden[:max_running], slots)
         finish(self.device)
         needed = torch.cuda.max_memory_allocated(self.device) - before
         self._cache, self._room = [], None
         del layer, hidden, slots
         torch.cuda.empty_cache()
         return needed + SPARE_BYTES
+
+    def _draw_alone(self, hidden: Tensor, slots: Slots) -> None:
+        """As a step draws in which somebody wants everything: of logits in float32 too, and filtered."""
+        logits = self.logits(hidden)
+        wide = logits.float()
+        rows = torch.arange(hidden.shape[0], dtype=torch.int32, device=self.device)
+        tokens = torch.empty(hidden.shape[0], dtype=torch.int64, device=self.device)
+        # Of the former: kernels for the latter are compiled when somebody wants them.
+        draw(logits, slots.parameters, rows, rows, filtered=True, out=tokens)
+        self.drawer.logprobs(wide, tokens.clamp_(min=0), 0)
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         paged.copy_blocks(self._cache, copies)
@@ -124,6 +137,11 @@ class GpuModel:
 
     def normed(self, hidden: Tensor) -> Tensor:
         return self._decoder.normed(hidden)
+
+    def _prepare(self, positions: int) -> None:
+        if positions != self._positions:
+            self._decoder.prepare(positions)
+            self._positions = positions
 
     def _allocate(self, layers: int, blocks: int, block_size: int) -> list[paged.PagedLayer]:
         config = self.config

@@ -33,6 +33,7 @@ def load_model(
         )
     if device.type == "cuda":
         return _on_gpu(config, weights, device), weights.quantization
+    _say_unheeded(config)
     precision = config.precision
     reason = why_not(weights.config, device)
     if precision == "int8" and reason is not None:
@@ -53,6 +54,7 @@ def _on_gpu(config: EngineConfig, weights: Weights, device: torch.device) -> Ste
         if eight_bits:
             raise ConfigError(f"{eight_bits[0]} is fp8, but {reason}. Ask for auto.")
         logger.warning("The model is computed without the GPU's own kernels, which is slower: %s.", reason)
+        _say_unheeded(config)
         return TorchModel(build_decoder(weights, device, config.precision))
     if eight_bits and torch.cuda.get_device_capability(device) < (8, 9):
         name = torch.cuda.get_device_name(device)
@@ -69,6 +71,14 @@ def _on_gpu(config: EngineConfig, weights: Weights, device: torch.device) -> Ste
         kv_fp8=config.kv_precision == "fp8",
         without=config.without,
     )
+
+
+def _say_unheeded(config: EngineConfig) -> None:
+    if config.without:
+        logger.warning(
+            "without (%s) changes nothing here: it is about the GPU's own kernels, which are not used.",
+            ", ".join(config.without),
+        )
 
 
 def _why_no_kernels(weights: Weights, device: torch.device) -> str | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -21,7 +24,7 @@ from penstock.engine.run.defaults import (
 )
 from penstock.engine.run.step import StepModel
 from penstock.errors import ConfigError
-from penstock.machine import available_memory, usable_cpus
+from penstock.machine import available_memory, total_memory, usable_cpus
 
 logger = logging.getLogger("penstock.engine")
 
@@ -48,7 +51,33 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(
             "device is cuda, but torch sees no GPU here; use --device cpu or install a CUDA build."
         )
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device is {name}, but torch sees {torch.cuda.device_count()} GPUs here, numbered from 0."
+        )
     return device
+
+
+@contextmanager
+def memory_for(device: torch.device, what: str, remedy: str) -> Iterator[None]:
+    """Say what the device had no memory for while the engine started."""
+    free, total = _memory(device)
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise ConfigError(
+            f"{device} has no memory for {what}: {free / GIB:.1f} of {total / GIB:.1f} GiB were free before. "
+            f"{remedy}, or end other programs that use it."
+        ) from None
+
+
+def stored_size(config: EngineConfig) -> str:
+    """Of the weights, as half a sentence; empty if there are no files."""
+    if config.load_format == "random":
+        return ""
+    path = Path(config.model)
+    files = path.glob("*.safetensors") if path.is_dir() else [path]
+    return f" ({sum(file.stat().st_size for file in files) / GIB:.1f} GiB as stored)"
 
 
 def set_threads(wanted: int | None) -> None:
@@ -71,21 +100,20 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     )
     if config.max_running is None:
         max_running = min(max_running, max_step_tokens)
-    per_token = model.kv_bytes_per_token
-    context = config.max_model_len or model.config.context_length
-    block = block_size(config, model.device)
-    whole_blocks = -(-context // block) * block
-    available = config.kv_cache_memory or (
-        cpu_kv_bytes(available_memory(), per_token, whole_blocks)
-        if on_cpu
-        else _gpu_memory(config, model, max_step_tokens, max_running, block)
-    )
-    num_blocks = available // (per_token * block)
     if config.max_model_len is not None and config.max_model_len > model.config.longest_context:
         raise ConfigError(
             f"max_model_len is {config.max_model_len}, but the model's context is "
             f"{model.config.longest_context} tokens."
         )
+    per_token = model.kv_bytes_per_token
+    context = config.max_model_len or model.config.context_length
+    block = block_size(config, model.device)
+    whole_blocks = -(-context // block) * block
+    if on_cpu:
+        available = config.kv_cache_memory or cpu_kv_bytes(available_memory(), per_token, whole_blocks)
+    else:
+        available = _gpu_memory(config, model, max_step_tokens, max_running, block, context)
+    num_blocks = available // (per_token * block)
     if num_blocks * block < context:
         if config.max_model_len is not None or num_blocks < 1:
             raise ConfigError(
@@ -102,8 +130,16 @@ def size_engine(config: EngineConfig, model: StepModel) -> EngineSize:
     return EngineSize(num_blocks, block, context, max_running, max_step_tokens)
 
 
-def _gpu_memory(config: EngineConfig, model: StepModel, max_rows: int, max_running: int, block: int) -> int:
-    activations = model.activation_bytes(max_rows, max_running, block)
+def _gpu_memory(
+    config: EngineConfig, model: StepModel, max_rows: int, max_running: int, block: int, context: int
+) -> int:
+    """For the KV cache."""
+    free, total = torch.cuda.mem_get_info(model.device)
+    longest = min(context, max(block, free // model.kv_bytes_per_token))  # there will be room for
+    # Where the size is given too: so the first requests wait for no kernel, and a step too large shows now.
+    activations = model.activation_bytes(max_rows, max_running, block, longest)
+    if config.kv_cache_memory is not None:
+        return config.kv_cache_memory
     free, total = torch.cuda.mem_get_info(model.device)
     allowed = gpu_kv_bytes(total, free, config.memory_fraction, activations)
     if allowed <= 0:
@@ -113,3 +149,10 @@ def _gpu_memory(config: EngineConfig, model: StepModel, max_rows: int, max_runni
             "max_step_tokens, or take a smaller model or precision."
         )
     return allowed
+
+
+def _memory(device: torch.device) -> tuple[int, int]:
+    """Free and in all, in bytes."""
+    if device.type == "cpu":
+        return available_memory(), total_memory()
+    return torch.cuda.mem_get_info(device)

@@ -72,8 +72,9 @@ class StepModel(Protocol):
         """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are
         also in their slots. Asked for only of models that have such a way."""
 
-    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
-        """Memory of the device that the largest step needs beside weights and cache; before `open`."""
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
+        """Memory of the device that slots of `max_len` tokens and the largest step need beside weights and
+        cache; before `open`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows that `forward` gave; [rows, vocabulary], until the next call."""

@@ -70,7 +70,7 @@ class TorchModel:
     def decode(self, step: Step, slots: Slots) -> Tensor:
         raise NotImplementedError
 
-    def activation_bytes(self, max_rows: int, max_running: int, block_size: int) -> int:
+    def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
         return ACTIVATION_BYTES
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -9,19 +9,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import torch
 import triton
 
 
 def overlapped() -> dict[str, Any]:
     """Arguments of such a launch; the kernel is told by a constant of the name PDL."""
-    able = _able()
+    able = not triton.knobs.runtime.interpret and _able(torch.cuda.current_device())
     return {"PDL": able, "launch_pdl": able}
 
 
 @cache
-def _able() -> bool:
-    """Processors are from Hopper on. The interpreter runs one kernel after the other."""
-    if triton.knobs.runtime.interpret:
-        return False
+def _able(device: int) -> bool:
+    """The current device: processors are from Hopper on. The interpreter runs one kernel after the other."""
     target = triton.runtime.driver.active.get_current_target()
     return target.backend == "cuda" and int(target.arch) >= 90
