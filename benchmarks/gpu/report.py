@@ -9,7 +9,7 @@ from typing import Any
 
 from .ceilings import Ceilings
 from .driving import Baseline
-from .stated import FIGURES, SOURCE, START, verdict
+from .stated import BASELINES, FIGURES, SOURCE, START, Stated, verdict
 from .subjects import Subject
 from .workloads import Workload
 
@@ -88,12 +88,25 @@ def results_table(results: Sequence[Result]) -> list[str]:
 
 
 def baselines_table(subject: str, ours: float, baselines: Sequence[Baseline]) -> list[str]:
-    rows = [("G1 on the same engine", "tok/s", "times as fast", "requests measured", "how")]
-    rows.append((subject, _number(ours), "", "all", "continuous batching"))
+    """Beside each the bar it is judged by, if it has one."""
+    rows = [("G1 on the same engine", "tok/s", "times as fast", "bar", "", "requests measured", "how")]
+    rows.append((subject, _number(ours), "", "", "", "all", "continuous batching"))
     for each in baselines:
-        ratio = f"{ours / each.tokens_per_second:.1f}x"
-        rows.append((each.name, _number(each.tokens_per_second), ratio, str(each.measured), each.how))
-    return aligned(rows)
+        ratio, bar = ours / each.tokens_per_second, BASELINES.get(each.name)
+        says = verdict(Stated(None, bar, None), ratio, lower_is_better=False)
+        rows.append(
+            (
+                each.name,
+                _number(each.tokens_per_second),
+                f"{ratio:.1f}x",
+                "" if bar is None else f"{bar:g}x",
+                says,
+                str(each.measured),
+                each.how,
+            )
+        )
+    bars = " and ".join(f"{bar:g}x against {name}" for name, bar in BASELINES.items())
+    return [*aligned(rows), "", f"bars: {bars}; other sizes are shown and not judged"]
 
 
 def start_table(starts: dict[str, Any]) -> list[str]:

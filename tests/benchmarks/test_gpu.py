@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks.gpu.ceilings import Ceilings
+from benchmarks.gpu.driving import Baseline
 from benchmarks.gpu.limits import limit
+from benchmarks.gpu.report import baselines_table
 from benchmarks.gpu.stated import Stated, verdict
 from benchmarks.gpu.subjects import Shape, Subject
 from benchmarks.gpu.workloads import FULL, QUICK
@@ -107,6 +109,19 @@ def test_verdicts_know_which_way_is_better() -> None:
     ]
     assert [verdict(sooner, v, lower_is_better=True) for v in (4.1, 4, 3)] == ["not met", "met", "moonshot"]
     assert verdict(None, 1, lower_is_better=True) == ""
+
+
+def test_baselines_are_judged_by_the_bars_that_are_named() -> None:
+    speeds = {"static batches of 16": 300, "static batches of 64": 400, "one at a time": 101}
+    found = [Baseline(name, speed, 8, 1.0, "so") for name, speed in speeds.items()]
+    lines = baselines_table("llama8b", 1000, found)
+    shown = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[3:6]]
+    assert [row[:5] for row in shown] == [
+        ("static batches of 16", "300", "3.3x", "3x", "met"),
+        ("static batches of 64", "400", "2.5x", "", ""),
+        ("one at a time", "101", "9.9x", "10x", "not met"),
+    ]
+    assert "3x against static batches of 16 and 10x against one at a time" in lines[-1]
 
 
 def test_the_whole_runs_without_a_gpu_on_a_tiny_model(tmp_path: Path) -> None:

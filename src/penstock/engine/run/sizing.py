@@ -72,12 +72,11 @@ def memory_for(device: torch.device, what: str, remedy: str) -> Iterator[None]:
 
 
 def stored_size(config: EngineConfig) -> str:
-    """Of the weights, as half a sentence; empty if there are no files."""
-    if config.load_format == "random":
-        return ""
+    """Of the weights, as half a sentence; empty if there are none."""
     path = Path(config.model)
-    files = path.glob("*.safetensors") if path.is_dir() else [path]
-    return f" ({sum(file.stat().st_size for file in files) / GIB:.1f} GiB as stored)"
+    files = [] if config.load_format == "random" else [path] if path.is_file() else path.glob("*.safetensors")
+    sizes = [file.stat().st_size for file in files]
+    return f" ({sum(sizes) / GIB:.1f} GiB as stored)" if sizes else ""
 
 
 def set_threads(wanted: int | None) -> None:
