@@ -165,6 +165,26 @@ def test_a_shared_prefix_is_seen_by_its_members(splits: int, device: torch.devic
     share(case, 48, [0, 2], splits).check()
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [[130, 57, 49, 0], [100, 0, 49, 64, 70, 60]],
+    ids=["a program for each head", "programs with several heads"],
+)
+def test_what_is_seen_behind_a_shared_prefix_is_merged_with_it(
+    lengths: list[int], device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_attention, "processors", lambda device: 1)
+    case = make_case(lengths, device, shared=48, kv_heads=1, group=3, dim=128, dtype=torch.float16)
+    share(case, 48, [0, 2], 4).check(tolerance=3e-3)
+
+
+@pytest.mark.gpu
+def test_many_sequences_behind_a_shared_prefix_on_a_gpu(device: torch.device) -> None:
+    lengths = [260 + 7 * index for index in range(TILE_MEMBERS)] + [3 * index for index in range(48)]
+    case = make_case(lengths, device, shared=256, kv_heads=8, group=4, dim=128, dtype=torch.bfloat16)
+    share(case, 256, list(range(TILE_MEMBERS)), 8).check(tolerance=2e-2)
+
+
 def test_a_shared_prefix_in_eight_bits_is_scaled(device: torch.device) -> None:
     case = make_case(
         [60, 40], device, shared=32, kv_heads=1, dtype=torch.float16, cache_dtype=torch.float8_e4m3fn

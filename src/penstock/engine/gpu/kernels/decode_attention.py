@@ -20,7 +20,6 @@ from penstock.engine.gpu.kernels.launch import overlapped
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
 MOST_PROGRAMS = 8  # for each processor
 FEW_SEQUENCES = 16
-WHOLE = 4  # tiles that are read sooner than partial results could be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,7 @@ class Shape:
     stages: int
     programs: int  # for each processor
     registers: int | None = None  # of a thread at most, where more programs would fit
+    whole: int = 4  # tiles that are read sooner than partial results could be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Workspace:
 MANY = 96  # sequences from which their lengths even out, so that three programs a processor pay
 
 
-def choose_shape(layer: PagedLayer, sequences: int) -> Shape:
+def choose_shape(layer: PagedLayer, sequences: int, shared: bool) -> Shape:
     """As many programs as a processor holds at once: more would only cut heads into more pieces."""
     if layer.keys.dtype == torch.float32:
         return Shape(tile=32, warps=8, stages=2, programs=4)
@@ -58,6 +58,8 @@ def choose_shape(layer: PagedLayer, sequences: int) -> Shape:
         return Shape(tile=64, warps=4, stages=3, programs=4, registers=128)
     if layer.head_dim <= 64:
         return Shape(tile=64, warps=4, stages=3, programs=4)
+    if shared:  # heads have few tiles left: what counts is how many of them are read at the same time
+        return Shape(tile=32, warps=4, stages=3, programs=4, registers=128, whole=8)
     if sequences >= MANY:
         return Shape(tile=64, warps=4, stages=2, programs=3, registers=128)
     return Shape(tile=64, warps=4, stages=3, programs=2)
@@ -96,17 +98,16 @@ def attend_decodes(
     window: int | None = None,
     room: Workspace,
     out: Tensor,
-    shape: Shape | None = None,
 ) -> None:
     """out [sequences, heads * dim] = what each query of [sequences, heads, dim] attends to."""
     sequences, heads, dim = query.shape
-    shape = shape or choose_shape(layer, sequences)
+    shared = batch.shared
+    shape = choose_shape(layer, sequences, shared is not None)
     scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
     programs = shape.programs * processors(query.device)
     few = sequences <= FEW_SEQUENCES and 2 * sequences * layer.kv_heads <= programs
-    shared = batch.shared
     if shared is not None:
         attend_prefixes(
             query, layer, batch, shared, room.shared_accumulators, room.shared_bounds,
@@ -137,9 +138,10 @@ def attend_decodes(
         softcap or 1.0,
         SHARED=shared is not None,
         ALIGNED=few,
+        BY_HEAD=shared is not None and not few and sequences * layer.kv_heads <= programs,
         MOST_SEQUENCES=_most_sequences(sequences),
         PIECES=MERGED_AT_ONCE,
-        WHOLE=WHOLE,
+        WHOLE=shape.whole,
         KV_HEADS=layer.kv_heads,
         GROUP=group,
         WIDE=wide,

@@ -1,4 +1,4 @@
-"""Partial results of attention, merged into what comes out."""
+"""Partial results of attention, merged: each is of the query heads that share one KV head."""
 
 from __future__ import annotations
 
@@ -7,53 +7,68 @@ import triton.language as tl
 
 
 @triton.jit
+def keep_group(
+    total, best, sums, GROUP: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, PADDED: tl.constexpr
+):  # fmt: skip
+    """(WIDE, PADDED), (WIDE,), (WIDE,) of what `read_tiles` gives: without the rows that only pad."""
+    total = tl.trans(total)
+    if ROWS > WIDE:
+        real = tl.arange(0, ROWS) < GROUP
+        total = tl.sum(tl.where(real[:, None], total, 0.0).reshape(ROWS // WIDE, WIDE, PADDED), 0)
+        best = tl.max(tl.where(real, best, float("-inf")).reshape(ROWS // WIDE, WIDE), 0)
+        sums = tl.sum(tl.where(real, sums, 0.0).reshape(ROWS // WIDE, WIDE), 0)
+    return total, best, sums
+
+
+@triton.jit
 def merge_pieces(
     accumulators,
     bounds,
-    shared_accumulators,
-    shared_bounds,
     from_program,  # which left the first piece
     pieces,
-    row,  # of the output: sequence * heads + first head of the group
-    shared_pieces,  # 0: the sequence has no shared prefix
-    shared_splits,
-    out,
-    SHARED: tl.constexpr,
-    PDL: tl.constexpr,
     PIECES: tl.constexpr,
     GROUP: tl.constexpr,
     WIDE: tl.constexpr,
-    DIM: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Write the rows of one KV head: of what programs left of it, and of the prefix that it shares."""
-    dims = tl.arange(0, PADDED)
-    heads = tl.arange(0, WIDE)
-    batch = tl.arange(0, PIECES)[:, None]
+    """What programs left of one KV head."""
+    heads = tl.arange(0, WIDE)[:, None]
     total = tl.zeros((WIDE, PADDED), tl.float32)
     best = tl.full((WIDE,), float("-inf"), tl.float32)
     sums = tl.zeros((WIDE,), tl.float32)
     for origin in range(0, pieces, PIECES):
-        number = origin + batch
+        number = origin + tl.arange(0, PIECES)[None, :]
         # A program's second piece is of the head that it begins, which is the head's first.
-        places = (2 * (from_program + number) + (number == 0)) * GROUP + heads[None, :]
-        mask = (number < pieces) & (heads < GROUP)[None, :]
+        places = (2 * (from_program + number) + (number == 0)) * GROUP + heads
+        mask = (number < pieces) & (heads < GROUP)
         total, best, sums = _add(total, best, sums, accumulators, bounds, places, mask, PADDED)
-    if SHARED:
-        if PDL:
-            tl.extra.cuda.gdc_wait()  # for the partial results of prefixes
-        for origin in range(0, shared_pieces, PIECES):
-            number = origin + batch
-            places = (row + heads[None, :]) * shared_splits + number
-            mask = (number < shared_pieces) & (heads < GROUP)[None, :]
-            total, best, sums = _add(
-                total, best, sums, shared_accumulators, shared_bounds, places, mask, PADDED
-            )
-    tl.store(
-        out + (row.to(tl.int64) + heads)[:, None] * DIM + dims[None, :],
-        total / tl.where(sums == 0.0, 1.0, sums)[:, None],
-        mask=(heads < GROUP)[:, None] & (dims < DIM)[None, :],
-    )
+    return total, best, sums
+
+
+@triton.jit
+def add_prefix(
+    total,
+    best,
+    sums,
+    accumulators,
+    bounds,
+    row,  # of the output: sequence * heads + first head of the group
+    pieces,  # 0: the sequence has no shared prefix
+    splits,
+    PIECES: tl.constexpr,
+    GROUP: tl.constexpr,
+    WIDE: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """What a sequence sees alone, and the prefix that it shares."""
+    heads = tl.arange(0, WIDE)[:, None]
+    for origin in range(0, pieces, PIECES):
+        number = origin + tl.arange(0, PIECES)[None, :]
+        mask = (number < pieces) & (heads < GROUP)
+        total, best, sums = _add(
+            total, best, sums, accumulators, bounds, (row + heads) * splits + number, mask, PADDED
+        )
+    return total, best, sums
 
 
 @triton.jit
@@ -63,7 +78,7 @@ def _add(
     sums,
     accumulators,  # (anything, PADDED)
     bounds,  # (anything, 2): maximum, sum
-    places,  # (PIECES, ROWS): where the pieces' rows are
+    places,  # (ROWS, PIECES): where the pieces' rows are
     mask,
     PADDED: tl.constexpr,
 ):
@@ -78,9 +93,9 @@ def _add(
         other=0.0,
         cache_modifier=".cg",
     )
-    higher = tl.maximum(best, tl.max(maxima, 0))
+    higher = tl.maximum(best, tl.max(maxima, 1))
     reference = tl.where(higher == float("-inf"), 0.0, higher)
-    shares = tl.exp2(maxima - reference[None, :])
+    shares = tl.exp2(maxima - reference[:, None])
     decay = tl.exp2(best - reference)
-    total = total * decay[:, None] + tl.sum(parts * shares[:, :, None], 0)
-    return total, higher, sums * decay + tl.sum(pieces * shares, 0)
+    total = total * decay[:, None] + tl.sum(parts * shares[:, :, None], 1)
+    return total, higher, sums * decay + tl.sum(pieces * shares, 1)

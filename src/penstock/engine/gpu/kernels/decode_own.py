@@ -3,7 +3,8 @@
 It is one line of tiles (sequence by sequence, head by head), cut into equal stretches: every program reads as
 many bytes as every other, whatever the lengths, so one captured launch serves all. Where a stretch ends
 within a head, its partial result is left in the workspace, and the last program to arrive merges. That costs
-more than reading a tile, so in a small batch stretches end with heads.
+more than reading a tile, so in a small batch stretches end with heads, and so they do behind shared prefixes
+where every head can have a program and none would read much longer than in a fair share.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from penstock.engine.gpu.kernels.decode_merge import merge_pieces
+from penstock.engine.gpu.kernels.decode_merge import add_prefix, keep_group, merge_pieces
 from penstock.engine.gpu.kernels.decode_tiles import load_queries, read_tiles
+
+
+@triton.jit
+def _find(at, ends):
+    """(what there is of earlier sequences, the sequence) at a place of the line."""
+    return tl.max(tl.where(ends <= at, ends, 0), 0), tl.sum((ends <= at).to(tl.int32), 0)
 
 
 @triton.jit
 def _round_up(at, ends, tiles, WHOLE: tl.constexpr, MOST_SEQUENCES: tl.constexpr):
     """The place of the line at which a stretch may end: not within a short head, since behind a shared prefix
     most heads are."""
-    before = tl.max(tl.where(ends <= at, ends, 0), 0)
-    sequence = tl.sum((ends <= at).to(tl.int32), 0)
+    before, sequence = _find(at, ends)
     count = tl.maximum(tl.sum(tl.where(tl.arange(0, MOST_SEQUENCES) == sequence, tiles, 0), 0), 1)
     beyond = (at - before) % count
     return tl.where((beyond > 0) & (count <= WHOLE), at - beyond + count, at)
@@ -52,6 +58,7 @@ def attend_own(
     softcap,
     SHARED: tl.constexpr,
     ALIGNED: tl.constexpr,
+    BY_HEAD: tl.constexpr,  # there are no more heads than programs
     PDL: tl.constexpr,
     MOST_SEQUENCES: tl.constexpr,
     PIECES: tl.constexpr,
@@ -73,6 +80,7 @@ def attend_own(
     program = tl.program_id(0)
     dims = tl.arange(0, PADDED)
     rows = tl.arange(0, ROWS)
+    heads = tl.arange(0, WIDE)  # of a group
 
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -98,21 +106,29 @@ def attend_own(
         ends = tl.cumsum(tl.cdiv(tiles, stretch), 0) * KV_HEADS
         at = program
         stop = tl.minimum(program + 1, tl.max(ends, 0))
+        before, sequence = _find(at, ends)
     else:
         stretch = tl.cdiv(every, tl.num_programs(0))
-        ends = tl.cumsum(tiles, 0) * KV_HEADS
-        at = program * stretch
-        stop = tl.minimum(at + stretch, every)
-        if SHARED:
-            at = _round_up(at, ends, tiles, WHOLE, MOST_SEQUENCES)
-            stop = _round_up(stop, ends, tiles, WHOLE, MOST_SEQUENCES)
-    before = tl.max(tl.where(ends <= at, ends, 0), 0)  # what there is of earlier sequences
-    sequence = tl.sum((ends <= at).to(tl.int32), 0)
+        by_head = (tl.max(tiles, 0) <= stretch + WHOLE) & BY_HEAD
+        if by_head:
+            at = program
+            stop = tl.minimum(program + 1, sequences * KV_HEADS)
+            sequence = program // KV_HEADS
+            before = sequence * KV_HEADS
+        else:
+            ends = tl.cumsum(tiles, 0) * KV_HEADS
+            at = program * stretch
+            stop = tl.minimum(at + stretch, every)
+            if SHARED:
+                at = _round_up(at, ends, tiles, WHOLE, MOST_SEQUENCES)
+                stop = _round_up(stop, ends, tiles, WHOLE, MOST_SEQUENCES)
+            before, sequence = _find(at, ends)
     if MOST_SEQUENCES == 1:
         sequence = program * 0
 
     while at < stop:
         length = tl.load(lengths + sequence)
+        slot = tl.load(slots + sequence).to(tl.int64)
         first = 0
         shared = 0
         if SHARED:
@@ -139,8 +155,14 @@ def attend_own(
             begin = at - line
             end = tl.minimum(count, stop - line)
             following = line + end
+            if by_head:
+                head = at - before
+                pieces = 1
+                begin = 0
+                end = count
+                following = stop
 
-        table = tables + tl.load(slots + sequence).to(tl.int64) * table_row
+        table = tables + slot * table_row
         query_places = sequence.to(tl.int64) * query_row + (head * GROUP + rows) * query_head
         queries = load_queries(query, query_places, rows < GROUP, DIM, PADDED, SCALED, TYPE)
         total, best, sums = read_tiles(
@@ -168,47 +190,56 @@ def attend_own(
             SHARED or WINDOW > 0,
         )
 
-        out_places = (sequence.to(tl.int64) * HEADS + head * GROUP) * DIM
+        row = sequence * HEADS + head * GROUP
         if (pieces == 1) & (shared == 0):
             tl.store(
-                out + out_places + rows[None, :] * DIM + dims[:, None],
+                out + row.to(tl.int64) * DIM + rows[None, :] * DIM + dims[:, None],
                 total / tl.where(sums == 0.0, 1.0, sums)[None, :],
                 mask=(rows < GROUP)[None, :] & (dims < DIM)[:, None],
             )
         else:
-            # A program leaves at most two pieces: of a head that it begins, and of one begun before it.
-            piece = (2 * program + (begin == 0)) * GROUP + rows
-            tl.store(
-                accumulators + piece[None, :] * PADDED + dims[:, None], total, mask=(rows < GROUP)[None, :]
-            )
-            tl.store(bounds + piece * 2, best, mask=rows < GROUP)
-            tl.store(bounds + piece * 2 + 1, sums, mask=rows < GROUP)
-            tl.debug_barrier()  # all threads have written before one of them says so
+            part, highest, weight = keep_group(total, best, sums, GROUP, WIDE, ROWS, PADDED)
             arrived = 0
             if pieces > 1:
+                # A program leaves at most two pieces: of a head that it begins, and of one begun before it.
+                piece = (2 * program + (begin == 0)) * GROUP + heads
+                tl.store(
+                    accumulators + piece[:, None] * PADDED + dims[None, :],
+                    part,
+                    mask=(heads < GROUP)[:, None],
+                )
+                tl.store(bounds + piece * 2, highest, mask=heads < GROUP)
+                tl.store(bounds + piece * 2 + 1, weight, mask=heads < GROUP)
+                tl.debug_barrier()  # all threads have written before one of them says so
                 arrival = arrivals + sequence * KV_HEADS + head
                 arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
                 if arrived == pieces - 1:
                     tl.store(arrival, 0)
+                    part, highest, weight = merge_pieces(
+                        accumulators, bounds, from_program, pieces, PIECES, GROUP, WIDE, PADDED
+                    )
             if arrived == pieces - 1:
-                merge_pieces(
-                    accumulators,
-                    bounds,
-                    shared_accumulators,
-                    shared_bounds,
-                    from_program,
-                    pieces,
-                    sequence * HEADS + head * GROUP,
-                    tl.where(shared > 0, shared_splits, 0),
-                    shared_splits,
-                    out,
-                    SHARED,
-                    PDL,
-                    PIECES,
-                    GROUP,
-                    WIDE,
-                    DIM,
-                    PADDED,
+                if SHARED:
+                    if PDL:
+                        tl.extra.cuda.gdc_wait()  # for the partial results of prefixes
+                    part, highest, weight = add_prefix(
+                        part,
+                        highest,
+                        weight,
+                        shared_accumulators,
+                        shared_bounds,
+                        row,
+                        tl.where(shared > 0, shared_splits, 0),
+                        shared_splits,
+                        PIECES,
+                        GROUP,
+                        WIDE,
+                        PADDED,
+                    )
+                tl.store(
+                    out + (row.to(tl.int64) + heads)[:, None] * DIM + dims[None, :],
+                    part / tl.where(weight == 0.0, 1.0, weight)[:, None],
+                    mask=(heads < GROUP)[:, None] & (dims < DIM)[None, :],
                 )
         at = following
         if not ALIGNED and at == before + count * KV_HEADS:

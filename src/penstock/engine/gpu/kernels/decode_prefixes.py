@@ -55,12 +55,11 @@ def attend_prefixes(
     scale: float,
     softcap: float | None,
     window: int | None,
-    shape: PrefixShape | None = None,
 ) -> None:
     """Partial results of all pieces of all prefixes, for each sequence that has one: float32 accumulators
     [sequences, heads, splits, padded head size], and bounds [..., 2]: maximum and sum of the weights."""
     _, heads, dim = query.shape
-    shape = shape or choose_prefix_shape(layer)
+    shape = choose_prefix_shape(layer)
     scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
     wide = triton.next_power_of_2(group)
