@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from penstock.engine.transfer import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,23 @@ def allocate(
 
 
 def copy_blocks(cache: Sequence[PagedLayer], copies: Sequence[tuple[int, int]]) -> None:
-    """In order, because a block copied to may be copied from later in the list."""
-    for source, target in copies:
-        for layer in cache:
-            for part in (layer.keys, layer.values, layer.key_scales, layer.value_scales):
-                if part is not None:
-                    part[target] = part[source]
+    """All at once, or in order where a block is copied to that is copied from or to elsewhere in the list."""
+    if not copies:
+        return
+    sources, targets = zip(*copies, strict=True)
+    if len(copies) == 1 or len(set(targets)) < len(targets) or not set(targets).isdisjoint(sources):
+        for source, target in copies:
+            for part in _parts(cache):
+                part[target] = part[source]
+        return
+    from_blocks, to_blocks = upload(np.array((sources, targets), dtype=np.int64), cache[0].keys.device)
+    for part in _parts(cache):
+        part.index_copy_(0, to_blocks, part.index_select(0, from_blocks))
+
+
+def _parts(cache: Sequence[PagedLayer]) -> Iterator[Tensor]:
+    for layer in cache:
+        for part in (layer.keys, layer.values, layer.key_scales, layer.value_scales):
+            if part is not None:
+                # Bytes where it is in eight bits: not everything is done with such floats.
+                yield part.view(torch.uint8) if part.itemsize == 1 else part

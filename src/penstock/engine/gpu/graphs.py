@@ -8,12 +8,17 @@ nothing in it that is read later.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 logger = logging.getLogger("penstock.engine")
+
+MOST_GRAPHS = 128  # each takes some memory of the driver
+Replay = Callable[[], None]
+Capture = Callable[[Callable[[], None]], Replay | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +43,40 @@ def padded_size(sequences: int, most: int) -> int:
 
 
 class Graphs:
-    def __init__(self) -> None:
-        self._captured: dict[Kind, torch.cuda.CUDAGraph | None] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream()
+    """Captured steps by their kind, a bounded number of them."""
+
+    def __init__(self, capture: Capture, most: int = MOST_GRAPHS) -> None:
+        self._capture = capture
+        self._most = most
+        # The one used last is at the end. None: it could not be captured.
+        self._captured: OrderedDict[Kind, Replay | None] = OrderedDict()
 
     def run(self, kind: Kind, compute: Callable[[], None]) -> None:
         """Do what `compute` does with the buffers it always uses."""
-        graph = self._captured.get(kind)
-        if graph is not None:
-            graph.replay()
+        replay = self._captured.get(kind)
+        if replay is None:
+            compute()
+        else:
+            replay()
+        if kind in self._captured:
+            self._captured.move_to_end(kind)
             return
-        compute()
-        if kind not in self._captured:
-            self._captured[kind] = self._capture(compute)
+        if len(self._captured) >= self._most:
+            # It has long come to its end: so many others have run since.
+            self._captured.popitem(last=False)
+        self._captured[kind] = self._capture(compute)
 
-    def __len__(self) -> int:
-        return len(self._captured)
 
-    def _capture(self, compute: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+class Capturer:
+    """Captures on a stream of its own, into one pool."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
+        self._failed = False
+
+    def capture(self, compute: Callable[[], None]) -> Replay | None:
+        """What does it again; None if it cannot be captured. It is not done now."""
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -66,8 +86,20 @@ class Graphs:
                     compute()
                 finally:
                     graph.capture_end()
-            except torch.OutOfMemoryError:
-                logger.warning("There is no memory to capture a decode step; it is launched piece by piece.")
+            except RuntimeError as error:
+                self._fail(error)
                 return None
         torch.cuda.current_stream().wait_stream(self._stream)
-        return graph
+        return graph.replay
+
+    def _fail(self, error: RuntimeError) -> None:
+        if not self._failed:
+            self._failed = True
+            logger.warning(
+                "A decode step could not be captured and is launched piece by piece, which is slower (%s).",
+                error,
+            )
+        if not isinstance(error, torch.OutOfMemoryError):
+            # The allocator may take the former for busy still.
+            self._pool = torch.cuda.graph_pool_handle()
+            self._stream = torch.cuda.Stream()

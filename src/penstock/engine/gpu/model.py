@@ -10,7 +10,7 @@ from torch import Tensor
 from penstock.engine.gpu import cache as paged
 from penstock.engine.gpu.decoder import GpuDecoder
 from penstock.engine.gpu.decodes import MOST_SPLITS, Decodes
-from penstock.engine.gpu.graphs import Graphs
+from penstock.engine.gpu.graphs import Capturer, Graphs
 from penstock.engine.gpu.inputs import Layout, Scores, mixed_step
 from penstock.engine.gpu.kernels.decode_attention import Workspace, workspace
 from penstock.engine.gpu.kernels.sampling import draw
@@ -124,7 +124,7 @@ class GpuModel:
             self._workspace(slots),
             block_size=self._block_size,
             scratch=self._scratch,
-            graphs=None if "graphs" in self._without else Graphs(),
+            graphs=None if "graphs" in self._without else Graphs(Capturer().capture),
             shares="shared_prefix" not in self._without,
         )
         # Kernels read weights before the kernel ahead of them is done; it must not be one that makes them.

@@ -34,7 +34,6 @@ class PrefixPlanner:
         known = (slots.loads, step.slots)
         if known == self._known:
             return
-        self._known = known
         size = self._block_size
         # Whole blocks that all members only read.
         tables = [table[: start // size] for table, start in zip(step.tables, step.starts, strict=True)]
@@ -57,6 +56,7 @@ class PrefixPlanner:
             self._members.copy_(upload(members, self._device), non_blocking=True)
             self._tiles.copy_(upload(tiles, self._device), non_blocking=True)
         self._used = used
+        self._known = known  # last: a plan that failed is made again
 
     @property
     def tiles(self) -> int:
