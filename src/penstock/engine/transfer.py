@@ -51,19 +51,31 @@ def write_rows(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None
     target.view(-1).scatter_(0, both[0], both[1].to(torch.int32))
 
 
-def download(values: Tensor) -> Callable[[], list[int]]:
-    """Have numbers sent to the host; what is returned waits for them."""
+def download(values: Tensor) -> Callable[[], list[Any]]:
+    """Have numbers sent to the host; what is returned waits for them. Rows are lists in a list."""
     if values.device.type == "cpu":
-        found: list[int] = values.tolist()
+        found: list[Any] = values.tolist()
         return lambda: found
+    fetched = fetch(values)
+
+    def wait() -> list[Any]:
+        sent: list[Any] = fetched().tolist()
+        return sent
+
+    return wait
+
+
+def fetch(values: Tensor) -> Callable[[], Tensor]:
+    """The same as a tensor; on the CPU it is the one that was given."""
+    if values.device.type == "cpu":
+        return lambda: values
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     host.copy_(values, non_blocking=True)
     arrived = torch.cuda.Event()
     arrived.record()
 
-    def wait() -> list[int]:
+    def wait() -> Tensor:
         arrived.synchronize()
-        sent: list[int] = host.tolist()
-        return sent
+        return host
 
     return wait

@@ -5,7 +5,7 @@ Each row's result depends on that row alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,7 +108,8 @@ class TorchDrawer:
         tokens = logits.argmax(dim=-1)
         rows = [row for row, slot in enumerate(batch.slots) if slot in batch.parameters.random]
         if rows:
-            tokens[rows] = _draw(logits[rows], rows, batch)
+            places = indices(rows, logits.device)
+            tokens[places] = _draw(logits[places], rows, batch)
         return tokens.masked_fill_(~torch.isfinite(logits.amax(dim=-1)), NO_TOKEN)
 
     def logprobs(self, logits: Tensor, tokens: Tensor, num_top: int) -> Logprobs:
@@ -125,8 +126,13 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
     """logits: [rows, vocabulary], in float32 where a row is changed or asked about; changed in place."""
     changed, asking = batch.changed_rows, batch.logprob_rows
     # The draw finds broken rows itself, unless a change hides what is wrong with them.
-    broken = ~torch.isfinite(logits[changed].amax(dim=-1)) if changed else None
-    raw = None if set(changed).isdisjoint(asking) else logits[asking]
+    changed_at = broken = asking_at = raw = None
+    if changed:
+        changed_at = indices(changed, logits.device)
+        broken = ~torch.isfinite(logits[changed_at].amax(dim=-1))
+    if asking:
+        asking_at = indices(asking, logits.device)
+        raw = None if set(changed).isdisjoint(asking) else logits[asking_at]
     if batch.penalties is not None:
         _penalize(logits, batch.penalties)
     for row, ids, values in batch.biases:
@@ -140,16 +146,16 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
     failures = _process(logits, batch)
     tokens = drawer.draw(logits, batch)
     result = Sampled(tokens, failures=failures)
-    if asking:
+    if asking_at is not None:
         if raw is None:
-            raw = logits if len(asking) == len(logits) else logits[asking]
-        result.logprobs = drawer.logprobs(raw, tokens[asking].clamp_(min=0), batch.num_top)
-    if broken is not None:
-        banned = logits[changed].amax(dim=-1) == float("-inf")
-        found = tokens[changed].masked_fill_(banned, ALL_BANNED)
-        tokens[changed] = found.masked_fill_(broken, NO_TOKEN)
+            raw = logits if len(asking) == len(logits) else logits[asking_at]
+        result.logprobs = drawer.logprobs(raw, tokens[asking_at].clamp_(min=0), batch.num_top)
+    if changed_at is not None and broken is not None:
+        banned = logits[changed_at].amax(dim=-1) == float("-inf")
+        found = tokens[changed_at].masked_fill_(banned, ALL_BANNED)
+        tokens[changed_at] = found.masked_fill_(broken, NO_TOKEN)
     if failures:
-        tokens[list(failures)] = NO_TOKEN
+        tokens[indices(list(failures), logits.device)] = NO_TOKEN
     return result
 
 
@@ -172,7 +178,7 @@ def _process(logits: Tensor, batch: SamplingBatch) -> dict[int, Exception]:
 
 
 def _penalize(logits: Tensor, penalties: Penalties) -> None:
-    rows, vocab = penalties.rows, logits.shape[1]
+    rows, vocab = indices(penalties.rows, logits.device), logits.shape[1]
     place = torch.arange(penalties.tokens.shape[1], device=logits.device)
     known = place < penalties.lengths[:, None]
     output = known & (place >= penalties.prompt_lengths[:, None])
@@ -208,8 +214,9 @@ def _draw(scaled: Tensor, rows: list[int], batch: SamplingBatch) -> Tensor:
     return scaled.sub_(noise.log_()).argmax(dim=-1)
 
 
-def indices(numbers: list[int], device: torch.device) -> Tensor:
-    """By way of numpy: torch is slow at reading lists."""
+def indices(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """To index with: a list would be sent to the device anew each time, and waited for. By way of numpy:
+    torch is slow at reading lists."""
     return upload(np.array(numbers, dtype=np.int64), device)
 
 

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from penstock.engine.failures import OutOfDeviceMemory
-from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, Sampled, sample
+from penstock.engine.layers.sampler import ALL_BANNED, NO_TOKEN, Logprobs, indices, sample
 from penstock.engine.request import TokenLogprobs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
 from penstock.engine.schedule.scheduler import Grant, StepPlan
 from penstock.engine.schedule.sequence import Sequence
-from penstock.engine.transfer import current, download
+from penstock.engine.transfer import current, download, fetch
 
 # Rows of the prompt whose log-probabilities are worked out at once: the logits of a long prompt are large.
 LOGPROB_ROWS = 256
@@ -54,16 +55,22 @@ class StepResult:
     failures: dict[Sequence, Failure] = field(default_factory=dict)
 
 
+Entries = Callable[[], list[TokenLogprobs]]
+
+
 @dataclass(slots=True)
 class Launched:
-    """A step on its way: the device may not have come to it yet."""
+    """A step on its way: the device may not have come to it yet. What is called waits for it, and for no
+    later one."""
 
-    plan: StepPlan
-    result: StepResult
     sampling: list[Sequence] = field(default_factory=list)
-    sampled: Sampled | None = None
-    logprob_rows: list[int] = field(default_factory=list)
-    tokens: Callable[[], list[int]] = list  # waits for them
+    tokens: Callable[[], list[int]] = list
+    failures: dict[int, Exception] = field(default_factory=dict)  # of `sampling` -> what a processor raised
+    asking: list[Sequence] = field(default_factory=list)
+    logprobs: Entries = list  # of those who ask
+    prompt_logprobs: dict[Sequence, list[Entries]] = field(default_factory=dict)  # in pieces
+    pooled: list[Sequence] = field(default_factory=list)
+    vectors: Callable[[], Tensor] | None = None  # a row for each that is pooled
 
 
 class Runner:
@@ -78,7 +85,7 @@ class Runner:
             self._slots = Slots(max_running + 1, room.max_model_len, max_blocks, model.device)
             self._make_ready()
         # By slot, of prompts that are computed in several chunks.
-        self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+        self._prompt_logprobs: dict[int, list[Entries]] = {}
         self._sums: dict[int, Tensor] = {}
 
     @torch.inference_mode()
@@ -117,22 +124,25 @@ class Runner:
     @torch.inference_mode()
     def collect(self, launched: Launched) -> StepResult:
         """What came of a step, once it is done."""
-        result, sampling = launched.result, launched.sampling
+        result, sampling = StepResult(), launched.sampling
         with self._memory_errors():
             result.tokens = launched.tokens()
         if result.tokens and min(result.tokens) < 0:
             drawn = zip(sampling, result.tokens, strict=True)
             result.failures |= {sequence: _FAILURES[token] for sequence, token in drawn if token < 0}
-        sampled = launched.sampled
-        if sampled is None:
-            return result
-        for row, error in sampled.failures.items():
+        for row, error in launched.failures.items():
             sentence = f"A logits processor failed: {type(error).__name__}: {error}."
             result.failures[sampling[row]] = Failure(sentence, invalid=True)
-        if sampled.logprobs is not None:
-            asking = [sampling[row] for row in launched.logprob_rows]
-            entries = _entries(sampled.logprobs, [s.request.params.logprobs for s in asking])
-            result.logprobs.update(zip(asking, entries, strict=True))
+        if launched.asking:
+            result.logprobs.update(zip(launched.asking, launched.logprobs(), strict=True))
+        for sequence, pieces in launched.prompt_logprobs.items():
+            result.prompt_logprobs[sequence] = [entry for piece in pieces for entry in piece()]
+        if launched.vectors is not None:
+            for sequence, vector in zip(launched.pooled, launched.vectors().numpy(), strict=True):
+                if np.isfinite(vector).all():
+                    result.vectors[sequence] = vector.astype("<f4").tobytes()
+                else:
+                    result.failures[sequence] = _FAILURES[NO_TOKEN]
         return result
 
     def _decode(self, plan: StepPlan) -> Launched | None:
@@ -144,16 +154,15 @@ class Runner:
         if not all(grant.samples for grant in grants) or self._slots.has_special(slots):
             return None
         tokens = self._model.decode(_step(plan), self._slots)
-        sampling = [grant.sequence for grant in grants]
-        return Launched(plan, StepResult(), sampling, tokens=download(tokens))
+        return Launched([grant.sequence for grant in grants], download(tokens))
 
     def _compute(self, plan: StepPlan) -> Launched:
-        launched = Launched(plan, StepResult())
+        launched = Launched()
         sampling = [grant for grant in plan.grants if grant.samples]
         if any(_reads_rows(grant.sequence) for grant in plan.grants):
             hidden = self._model.forward(_step(plan), self._slots)
-            self._read(plan, hidden, launched.result)
-            hidden = hidden[_sampled_rows(plan)]
+            self._read(plan, hidden, launched)
+            hidden = hidden.index_select(0, indices(_sampled_rows(plan), hidden.device))
         else:
             # Every row is sampled, or most are not: then the model may leave out what only they would need.
             every = plan.num_tokens == len(sampling)
@@ -169,22 +178,31 @@ class Runner:
         logits = self._model.logits(hidden[: len(sampling)])
         if batch.changed_rows or batch.logprob_rows:
             logits = logits.float()
-        launched.sampled = sampled = sample(logits, batch, self._model.drawer)
-        launched.logprob_rows = batch.logprob_rows
+        sampled = sample(logits, batch, self._model.drawer)
         self._slots.append(batch, sampled.tokens)
         launched.tokens = download(sampled.tokens)
+        launched.failures = sampled.failures
+        if sampled.logprobs is not None:
+            launched.asking = [launched.sampling[row] for row in batch.logprob_rows]
+            wanted = [sequence.request.params.logprobs for sequence in launched.asking]
+            launched.logprobs = _entries(sampled.logprobs, wanted)
 
-    def _read(self, plan: StepPlan, hidden: Tensor, result: StepResult) -> None:
+    def _read(self, plan: StepPlan, hidden: Tensor, launched: Launched) -> None:
         """What is wanted of whole prompts."""
-        row = 0
+        row, vectors = 0, []
         for grant in plan.grants:
             if grant.sequence.reads_prompt and grant.sequence.request.params.prompt_logprobs is not None:
-                self._read_prompt(grant, hidden[row : row + grant.count], result)
+                self._read_prompt(grant, hidden[row : row + grant.count], launched)
             if grant.sequence.request.pooling is not None:
-                self._pool(grant, hidden[row : row + grant.count], result)
+                vector = self._pool(grant, hidden[row : row + grant.count])
+                if vector is not None:
+                    launched.pooled.append(grant.sequence)
+                    vectors.append(vector)
             row += grant.count
+        if vectors:
+            launched.vectors = fetch(torch.stack(vectors))
 
-    def _read_prompt(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
+    def _read_prompt(self, grant: Grant, hidden: Tensor, launched: Launched) -> None:
         """Log-probabilities of the prompt tokens that follow this chunk's own."""
         sequence = grant.sequence
         wanted = sequence.request.params.prompt_logprobs
@@ -195,29 +213,26 @@ class Runner:
             end = min(start + LOGPROB_ROWS, followed)
             logits = self._model.logits(hidden[start:end]).float()
             first = grant.start + start + 1
-            tokens = torch.tensor(sequence.tokens[first : first + end - start], device=logits.device)
+            tokens = indices(sequence.tokens[first : first + end - start], logits.device)
             logprobs = self._model.drawer.logprobs(logits, tokens, wanted or 0)
-            found += _entries(logprobs, [wanted] * (end - start))
+            found.append(_entries(logprobs, [wanted] * (end - start)))
         if grant.completes:
-            result.prompt_logprobs[sequence] = self._prompt_logprobs.pop(sequence.slot)
+            launched.prompt_logprobs[sequence] = self._prompt_logprobs.pop(sequence.slot)
 
-    def _pool(self, grant: Grant, hidden: Tensor, result: StepResult) -> None:
-        """The one vector of a prompt: its last hidden state, or the mean of all."""
+    def _pool(self, grant: Grant, hidden: Tensor) -> Tensor | None:
+        """The one vector of a prompt, once it is complete: its last hidden state, or the mean of all."""
         sequence = grant.sequence
         if sequence.request.pooling == "mean":
             # In double precision, so that the chunks it was computed in do not show.
             part = self._model.normed(hidden).double().sum(dim=0)
             self._sums[sequence.slot] = self._sums[sequence.slot] + part if grant.start else part
         if not grant.completes:
-            return
+            return None
         if sequence.request.pooling == "mean":
             vector = self._sums.pop(sequence.slot) / sequence.prompt_len
         else:
             vector = self._model.normed(hidden[-1:])[0]
-        if vector.isfinite().all():
-            result.vectors[sequence] = vector.cpu().float().numpy().astype("<f4").tobytes()
-        else:
-            result.failures[sequence] = _FAILURES[NO_TOKEN]
+        return vector.float()
 
 
 def _reads_rows(sequence: Sequence) -> bool:
@@ -242,9 +257,15 @@ def _step(plan: StepPlan, wanted: list[int] | None = None) -> Step:
     )
 
 
-def _entries(logprobs: Logprobs, wanted: list[int | None]) -> Iterator[TokenLogprobs]:
+def _entries(logprobs: Logprobs, wanted: list[int | None]) -> Entries:
     """Each with only as many alternatives as its sequence wants; others of the step may want more."""
-    columns = (logprobs.chosen, logprobs.top_ids, logprobs.top, logprobs.rank)
-    values = (column.tolist() for column in columns)
-    for most, chosen, ids, top, rank in zip(wanted, *values, strict=True):
-        yield TokenLogprobs(chosen, ids[:most], top[:most], rank)
+    columns = [download(c) for c in (logprobs.chosen, logprobs.top_ids, logprobs.top, logprobs.rank)]
+
+    def wait() -> list[TokenLogprobs]:
+        values = (column() for column in columns)
+        return [
+            TokenLogprobs(chosen, ids[:most], top[:most], rank)
+            for most, chosen, ids, top, rank in zip(wanted, *values, strict=True)
+        ]
+
+    return wait

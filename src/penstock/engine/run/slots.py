@@ -94,7 +94,8 @@ class Slots:
             kept.pop(slot, None)
         if params.logit_bias:
             tokens, biases = zip(*sorted(params.logit_bias.items()), strict=True)
-            self._bias[slot] = self._ids(tokens), torch.tensor(biases, device=self.device)
+            values = upload(np.array(biases, dtype=np.float32), self.device)
+            self._bias[slot] = indices(tokens, self.device), values
         if params.min_tokens:
             self._ends[slot] = self._ids(sequence.ends)
         if params.allowed_token_ids:
@@ -120,7 +121,7 @@ class Slots:
         _mark(self._special, slot, special)
 
     def _ids(self, tokens: Iterable[int]) -> Tensor:
-        return torch.tensor(sorted(tokens), dtype=torch.int64, device=self.device)
+        return indices(sorted(tokens), self.device)
 
     def update_blocks(self, sequences: Iterable[Sequence]) -> None:
         """Copy the parts of the block tables that changed since the last step."""
