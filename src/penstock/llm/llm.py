@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -199,6 +200,10 @@ class LLM:
         """Let go of the model's memory; streams that are still open end with an error."""
         self._driver.close()
         self.__dict__.pop("engine", None)
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+            # torch keeps for itself what was let go of, and graphs are let go of late.
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def __enter__(self) -> LLM:
         return self
