@@ -27,11 +27,16 @@ ROWS = 128  # of a tile: queries times heads of a group, half of them for each w
 _LAYOUT = gl.NVMMASharedLayout(128, 16)
 
 
+# Gluon promises no stable interface: these are the versions of Triton that the kernel compiles with.
+VERSIONS = ("3.6", "3.7", "3.8")
+
+
 def fits(query: Tensor, layer: PagedLayer) -> bool:
     """Whether the kernel below takes these, once the cache is in the type of the queries; block sizes are
     powers of two."""
     return (
-        query.element_size() == 2
+        triton.__version__.startswith(VERSIONS)
+        and query.element_size() == 2
         and query.shape[1] // layer.kv_heads <= ROWS
         and layer.block_size % 8 == 0
         and query.is_cuda

@@ -9,6 +9,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from penstock.engine.gpu.kernels.chunk_loads import STAGES, bounds, place
 
+# Renamed after Triton 3.6.
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 LOG2E = gl.constexpr(1.4426950408889634)
 # The score of what a row does not see. Not minus infinity: a row that has seen nothing yet gets rubbish that
 # its first key multiplies by zero. A power of two, since its product with any scale must be exact: the fused
@@ -147,7 +149,7 @@ def weigh_tiles(
                    HALF, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES, PIECES, TILE, WIDE)  # fmt: skip
         hopper.async_copy.wait_group(0)
         hopper.fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         if AHEAD:
             _fetch(turn + 1, query, starts, counts, rows, tiles, work, query_stride, head_stride, window,
                    all_queries.index((turn + 1) % 2), HALF, KV_HEADS, GROUP, DIM, PADDED, BLOCK_N, QUERIES,
@@ -185,7 +187,7 @@ def weigh_tiles(
                     value = held.load(WIDE)
                     held.store(gl.where((behind < length)[:, None], value, gl.zeros_like(value)))
                     hopper.fence_async_shared()
-                    gl.thread_barrier()
+                    barrier()
                 done += 1
                 edge = gl.minimum(clear, high - 1)
                 for back in range(high - 1 - edge):
@@ -219,7 +221,7 @@ def weigh_tiles(
 
                 result = total / gl.convert_layout(weight, gl.SliceLayout(1, TOTAL))[:, None]
                 queries.store(result.to(dtype))
-                gl.thread_barrier()
+                barrier()
                 row = HALF * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, WIDE))
                 dims = gl.arange(0, PADDED, layout=gl.SliceLayout(0, WIDE))
                 index = first + row // GROUP
@@ -228,4 +230,4 @@ def weigh_tiles(
                 at = (gl.load(rows + sequence) + index).to(gl.int64)
                 places = at[:, None] * out_stride + (head * DIM)[:, None] + dims[None, :]
                 gl.store(out + places, queries.load(WIDE), mask=mask)
-                gl.thread_barrier()
+                barrier()
