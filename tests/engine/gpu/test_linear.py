@@ -56,6 +56,17 @@ def test_rows_are_normed_on_the_way_into_a_matmul(
     check(out, reference.norm_linear(hidden, norm, 1e-4, weight, bias=bias))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_rows_do_not_overflow_before_they_are_normed(dtype: torch.dtype, device: torch.device) -> None:
+    made: dict[str, Any] = {"dtype": dtype, "device": device}
+    rows = skinny.skinny_rows(dtype)
+    hidden, weight = 9000.0 * random(rows, 72, **made), random(37, 72, **made)
+    norm = torch.full((72,), 12.0, **made)
+    out = poisoned(rows, 37, **made)
+    skinny.norm_linear(hidden, norm, EPS, weight, out=out)
+    check(out, reference.norm_linear(hidden, norm, EPS, weight))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu"])
 @pytest.mark.parametrize("rows", [1, 3])
