@@ -24,8 +24,8 @@ from penstock.engine.kernels.activation import Activation
 def skinny_rows(dtype: torch.dtype) -> int:
     """Rows up to which these, on weights of a type, are to be used: there they beat the library's matmuls
     with kernels around them."""
-    # Eight bits are widened here, while the library multiplies them as they are. Of float16, several rows that
-    # are yet to be divided by their root mean square may be too large for the tensor cores.
+    # Eight bits are widened here, while the library multiplies them as they are. Several rows
+    # that are yet to be divided by their root mean square may be too large for float16.
     return 1 if dtype.itemsize == 1 or dtype == torch.float16 else 8
 
 
