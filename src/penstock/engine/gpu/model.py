@@ -20,7 +20,8 @@ from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step
 from penstock.engine.transfer import finish
 
-# Beside what steps and slots were seen to need: captured graphs, and pieces that the allocator cannot use.
+# Beside what a step and slots were seen to need: captured graphs, what prompts behind a long context widen of
+# a cache in eight bits, and pieces that the allocator cannot use.
 SPARE_BYTES = 768 << 20
 
 
