@@ -125,6 +125,21 @@ def test_rows_that_are_not_numbers_give_no_token(
     assert found[:4] == [NO_TOKEN] * 3 + [4999]
 
 
+@pytest.mark.parametrize("value", [-3.1e38, torch.finfo(torch.float32).min, torch.finfo(torch.float32).max])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_logits_at_the_ends_of_the_range_are_drawn_from(
+    device: torch.device, value: float, filtered: bool
+) -> None:
+    """As of a logits processor that masks with the least finite number."""
+    wishes: list[Mapping[str, float]] = [
+        {"temperature": temperature, "top_k": 30 if filtered else 0} for temperature in (1.0, 0.1, 1e-30, 0.0)
+    ]
+    logits = torch.full((4, 4200), value, device=device)
+    logits[:, :4100] = -INF
+    found = assert_drawn_alike(logits, wishes, [0, 1, 2, 3], [1, 2, 3, 4])
+    assert all(4100 <= token < 4200 for token in found)
+
+
 def test_the_first_of_equal_logits_is_the_greedy_choice(device: torch.device) -> None:
     logits = torch.zeros(1, 9000, device=device)
     logits[0, [4100, 4200, 8500]] = 1.0

@@ -152,7 +152,7 @@ def _race(
             threshold = tl.load(thresholds_at + row)
         else:
             # A chunk of nothing but minus infinity: its difference to itself is not a number.
-            largest = tl.maximum(top, -3e38)
+            largest = tl.where(top == float("-inf"), 0.0, top)
         best = tl.full((), float("-inf"), tl.float32)
         winner = tl.full((), _NO_INDEX, tl.int32)
         if _log2_weight(top, largest, temperature, threshold, FILTERED) > float("-inf"):
@@ -215,7 +215,7 @@ def _finish(
     if not FILTERED and temperature > 0:
         score += (top - largest) * (_LOG2E / temperature)
     token = tl.min(tl.where(score == tl.max(score), winner, _NO_INDEX))
-    token = tl.where(tl.abs(largest) < float("inf"), token, _NO_TOKEN)
+    token = tl.where((tl.abs(largest) < float("inf")) & (token != _NO_INDEX), token, _NO_TOKEN)
     tl.store(out_at + row, token)
     if WRITE:
         position = tl.load(positions_at + row)
