@@ -222,6 +222,57 @@ def test_a_request_too_large_by_itself_ends_alone_with_what_to_do(overlaps: bool
     assert "memory_fraction" in (engine.errors["large"] or "")
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_who_shares_the_device_with_a_step_in_flight_is_not_by_itself(point: str) -> None:
+    """The device has memory for three sequences, of the step in flight and the next one together."""
+
+    def fault(plan: StepPlan) -> tuple[str, Exception] | None:
+        before = engine.device.plans[-2] if engine.device.in_flight else StepPlan()
+        crowded = len(plan.grants) + len(before.grants) > 3
+        return (point, OutOfDeviceMemory("no memory")) if crowded else None
+
+    engine = Engine(overlaps=True, fault=fault)
+    for name in "abc":
+        engine.submit(name, [ord(name), 2, 3], max_tokens=30, priority=5)
+    engine.step()
+    engine.submit("urgent", [7, 8, 9], max_tokens=5)
+    engine.run()
+    assert engine.loop.stats().oom_steps > 0
+    assert set(engine.ends.values()) == {"length"}
+
+
+def test_two_steps_are_too_much_where_one_is_not() -> None:
+    def fault(plan: StepPlan) -> tuple[str, Exception] | None:
+        return ("at once", OutOfDeviceMemory("no memory")) if engine.device.in_flight else None
+
+    engine = Engine(overlaps=True, fault=fault)
+    engine.submit("a", [1, 2, 3], max_tokens=30)
+    engine.run()
+    assert engine.ends == {("a", 0): "length"}
+    assert engine.loop.stats().oom_steps == 1, "from there on one at a time"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_shortage_ends_nobody_who_is_not_alone(seed: int) -> None:
+    rng = Random(seed)
+    refused = False
+
+    def fault(plan: StepPlan) -> tuple[str, Exception] | None:
+        nonlocal refused
+        others = engine.device.in_flight or len(engine.scheduler.running) > 1
+        if refused or len(plan.grants) > 1 or not others:
+            return None
+        refused = True
+        return rng.choice(POINTS), OutOfDeviceMemory("no memory")
+
+    engine = Engine(overlaps=True, fault=fault)
+    fill(engine, rng, 12)
+    engine.submit("last", [1], max_tokens=40)
+    engine.run()
+    assert refused
+    assert "error" not in engine.ends.values()
+
+
 def test_the_lowest_in_rank_make_room_and_come_back() -> None:
     small = SmallDevice(Random(0), 100, 2, ("prepared",))
     engine = Engine(overlaps=True, fault=small, max_running=8, max_step_tokens=64)

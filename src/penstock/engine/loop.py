@@ -38,6 +38,7 @@ class _Flight:
 
     plan: StepPlan
     launched: Any
+    overlapped: bool  # launched while another was in flight
 
 
 class Loop:
@@ -62,7 +63,9 @@ class Loop:
         is that one's tokens that are returned.
         """
         events: list[TokenEvent] = []
-        if self._flight is not None and self._flight.plan.needs_known_tokens:
+        if self._flight is not None and (
+            self._flight.plan.needs_known_tokens or not self._scheduler.size.overlaps
+        ):
             events = self._land()
         plan = self._scheduler.schedule(self._clock())
         if not plan.grants:
@@ -71,17 +74,18 @@ class Loop:
             if plan.wake_at is not None and not events:
                 time.sleep(max(0.0, plan.wake_at - self._clock()))
             return events
+        overlapped = self._flight is not None
         try:
             launched = self._device.launch(plan)
         except OutOfDeviceMemory as error:
             self._scheduler.retract(plan)
-            return [*events, *self._land(), *self._shrink(plan, error)]
+            return [*events, *self._land(), *self._shrink(plan, error, overlapped=overlapped)]
         except Exception as error:
             return [*events, *self._land(), *self._fail(plan, error)]
         allocated, used = self._scheduler.kv_tokens()
         self._stats.kv_allocated_tokens += allocated
         self._stats.kv_used_tokens += used
-        flight = _Flight(plan, launched)
+        flight = _Flight(plan, launched, overlapped)
         if self._device.overlaps:
             events += self._land(behind=flight)
         else:
@@ -118,7 +122,8 @@ class Loop:
                 self._scheduler.retract(behind.plan)
             if isinstance(error, OutOfDeviceMemory):
                 self._scheduler.retract(flight.plan)
-                return self._shrink(flight.plan, error)
+                overlapped = flight.overlapped or behind is not None
+                return self._shrink(flight.plan, error, overlapped=overlapped)
             return self._fail(flight.plan, error)
         self._failed_steps.clear()
         self._stats.steps += 1
@@ -134,10 +139,10 @@ class Loop:
         message = self._failed_steps.add(error)
         return self._end((grant.sequence for grant in plan.grants), message)
 
-    def _shrink(self, plan: StepPlan, error: OutOfDeviceMemory) -> list[TokenEvent]:
+    def _shrink(self, plan: StepPlan, error: OutOfDeviceMemory, *, overlapped: bool) -> list[TokenEvent]:
         """The device had no memory for a step, which was taken back: go on with smaller ones."""
         self._stats.oom_steps += 1
-        alone = self._scheduler.shrink(plan)
+        alone = self._scheduler.shrink(plan, overlapped=overlapped)
         log_shortage(error, plan.num_tokens, len(plan.grants))
         return [] if alone is None else self._end([alone], TOO_LARGE)
 

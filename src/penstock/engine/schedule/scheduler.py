@@ -249,15 +249,18 @@ class Scheduler:
             if sequence.reads_prompt or sequence in plan.admitted:
                 self._put_back(sequence)
 
-    def shrink(self, plan: StepPlan) -> Sequence | None:
+    def shrink(self, plan: StepPlan, *, overlapped: bool) -> Sequence | None:
         """The device had no memory for a step, which was taken back: smaller ones from here on.
 
-        The sequence that cannot be computed even in the smallest step, if it has come to that.
+        overlapped: another step was in flight with it. The sequence that cannot be computed even by
+        itself, if it has come to that.
         """
         if not plan.grants:
             return None
-        if not self.size.shrink(plan.num_tokens, len(plan.grants)):
-            return plan.grants[0].sequence
+        first = plan.grants[0].sequence
+        others = len(self.running) - first.running
+        if not self.size.shrink(plan.num_tokens, len(plan.grants), overlapped=overlapped, others=others):
+            return first
         while len(self.running) > self.size.sequences:
             self._put_back(self.running[-1])
             self.preemptions += 1
