@@ -267,7 +267,7 @@ def test_one_shortage_ends_nobody_who_is_not_alone(seed: int) -> None:
 
     engine = Engine(overlaps=True, fault=fault)
     fill(engine, rng, 12)
-    engine.submit("last", [1], max_tokens=40)
+    engine.submit("last", [1], max_tokens=100)
     engine.run()
     assert refused
     assert "error" not in engine.ends.values()
