@@ -63,6 +63,15 @@ def test_a_branch_too_short_to_save_more_stays_with_the_rest() -> None:
     assert shared_prefixes([*close, *distant], SIZE) == [Group(list(range(14)), 16)]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_prefix_reaches_to_the_first_difference(seed: int) -> None:
+    rng = Random(seed)
+    stem, kept = own(700), [rng.randint(16, 700) for _ in range(6)]
+    tables = [[*stem[:blocks], *own(rng.randint(0, 300))] for blocks in kept]
+    found = shared_prefixes(tables, SIZE, least_members=6)
+    assert found == [Group([0, 1, 2, 3, 4, 5], min(kept))]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_any_groups_are_true_apart_and_no_worse_than_one_for_each_beginning(seed: int) -> None:
     rng = Random(seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_LEVELS = 4  # of groups inside groups that are looked for: a step waits for this
+_FIRST_PIECE = 64  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,15 @@ def shared_prefixes(
 
 
 def _alike(
-    tables: Sequence[Sequence[int]], members: Iterable[int], start: int, end: int, least: int
+    tables: Sequence[Sequence[int]], members: Sequence[int], start: int, end: int, least: int
 ) -> list[list[int]]:
     """Those who have the same blocks from `start` to `end`, where they are enough."""
+    # Nearly always who has the last of these blocks in common has all: most are settled by one number.
+    counts = Counter(tables[member][end - 1] for member in members if end <= len(tables[member]))
     by_blocks: dict[tuple[int, ...], list[int]] = {}
     for member in members:
         table = tables[member]
-        if end <= len(table):
+        if end <= len(table) and counts[table[end - 1]] >= least:
             by_blocks.setdefault(tuple(table[start:end]), []).append(member)
     return [alike for alike in by_blocks.values() if len(alike) >= least]
 
@@ -71,16 +75,30 @@ def _best(
 
 def _common(tables: Sequence[Sequence[int]], members: list[int], known: int) -> int:
     """How many blocks all members begin with, of which the first `known` are known to be the same."""
-    first = tables[members[0]]
-    rest = first[known:]
-    for member in members:
-        other = tables[member][known : known + len(rest)]
-        if other == rest:
-            continue
-        same = 0
-        for ours, theirs in zip(rest, other, strict=False):
-            if ours != theirs:
-                break
-            same += 1
-        rest = rest[:same]
-    return known + len(rest)
+    ours = [tables[member] for member in members]
+    same, most, length = known, min(map(len, ours)), _FIRST_PIECE
+    while same < most:
+        # Asking for blocks one by one is slow: pieces are compared, each twice as long as the one before.
+        end = min(same + length, most)
+        piece = ours[0][same:end]
+        for table in ours:
+            other = table[same : same + len(piece)]
+            if other != piece:
+                piece = piece[: _parting(piece, other)]
+        same += len(piece)
+        if same < end:
+            break
+        length *= 2
+    return same
+
+
+def _parting(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Where the first difference is, of which there is one; by halves."""
+    low, high = 0, len(ours) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ours[low:middle] == theirs[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
