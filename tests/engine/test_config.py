@@ -31,6 +31,23 @@ def test_other_engines_words_mean_the_same() -> None:
         ({"kv_precision": "int8"}, "kv_precision must be one of auto, fp8, got 'int8'"),
         ({"load_format": "pt"}, "load_format must be one of auto, random, got 'pt'"),
         ({"without": ("graphs", "cache")}, "without must be some of graphs, .*, got 'cache'"),
+        ({"kv_precision": ["fp8"]}, r"kv_precision must be one of auto, fp8, got \['fp8'\]"),
+        ({"load_format": ["random"]}, "load_format must be one of auto, random, got"),
+        ({"without": None}, "without must be some of graphs, .*, got None"),
+        ({"without": 3}, "without must be some of graphs, .*, got 3"),
+        ({"without": ("graphs", [])}, r"without must be some of graphs, .*, got \[\]"),
+        ({"memory_fraction": "x"}, "memory_fraction must be a number, got 'x'"),
+        ({"memory_fraction": None}, "memory_fraction must be a number, got None"),
+        ({"memory_fraction": True}, "memory_fraction must be a number, got True"),
+        ({"arrival_window": "1"}, "arrival_window must be a number, got '1'"),
+        ({"ageing_seconds": []}, "ageing_seconds must be a number"),
+        ({"device": 3}, "device must be auto, cpu, cuda or cuda:N, got 3"),
+        ({"device": None}, "device must be auto, cpu, cuda or cuda:N, got None"),
+        ({"device": "meta"}, "device must be auto, cpu, cuda or cuda:N, got 'meta'"),
+        (
+            {"block_size": 8, "device": "cuda"},
+            "block_size is 8, but on a GPU it must be one of 16, 32, 64, 128",
+        ),
         ({"precision": "fp8", "device": "cpu"}, "precision is fp8, which needs a GPU"),
         ({"kv_precision": "fp8", "device": "cpu"}, "kv_precision is fp8, which needs a GPU"),
         ({"precision": "int8", "device": "cuda:1"}, "precision is int8, which is for the CPU"),
@@ -39,6 +56,10 @@ def test_other_engines_words_mean_the_same() -> None:
 def test_a_mistake_is_one_sentence(options: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         EngineConfig(model="m", **options)  # type: ignore[arg-type]
+
+
+def test_a_part_to_leave_out_may_be_a_name_alone() -> None:
+    assert EngineConfig(model="m", without="graphs").without == ("graphs",)  # type: ignore[arg-type]
 
 
 def test_fp8_without_a_gpu_is_refused_before_anything_is_loaded() -> None:

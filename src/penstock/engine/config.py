@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,6 +33,7 @@ _DECIDED_LATER = (
     "threads",
 )
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+GPU_BLOCK_SIZES = (16, 32, 64, 128)  # that its kernels are made for
 MAX_ARRIVAL_WINDOW = 0.050  # seconds
 MAX_THREADS = 1024
 PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16", "fp8")
@@ -39,6 +41,7 @@ KV_PRECISIONS = ("auto", "fp8")
 LOAD_FORMATS = ("auto", "random")
 # What a GPU's step can be computed without, to measure what each of them is worth.
 PARTS = ("graphs", "overlap", "fused", "shared_prefix", "skinny")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 # Values that other engines have other words for.
 _OTHER_WORDS = {"kv_precision": {"fp8_e4m3": "fp8"}, "load_format": {"dummy": "random"}}
 POOLINGS = ("auto", "none", "last", "mean", "cls")
@@ -74,7 +77,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name, ours in _OTHER_WORDS.items():
             value = getattr(self, name)
-            object.__setattr__(self, name, ours.get(value, value))
+            if isinstance(value, str):
+                object.__setattr__(self, name, ours.get(value, value))
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if value is None and name in _DECIDED_LATER:
@@ -89,6 +93,10 @@ class EngineConfig:
             raise ConfigError(
                 f"block_size must be one of {', '.join(map(str, BLOCK_SIZES))}, got {self.block_size}."
             )
+        for name in ("memory_fraction", "arrival_window", "ageing_seconds"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ConfigError(f"{name} must be a number, got {value!r}.")
         if not 0.0 < self.memory_fraction <= 1.0:
             raise ConfigError(f"memory_fraction must be above 0 and at most 1, got {self.memory_fraction}.")
         if not 0.0 <= self.arrival_window <= MAX_ARRIVAL_WINDOW:
@@ -101,10 +109,14 @@ class EngineConfig:
             word = getattr(self, name)
             if word not in words:
                 raise ConfigError(f"{name} must be one of {', '.join(words)}, got {word!r}.")
-        object.__setattr__(self, "without", tuple(self.without))
-        for part in self.without:
+        given: object = self.without
+        parts = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+        for part in parts:
             if part not in PARTS:
                 raise ConfigError(f"without must be some of {', '.join(PARTS)}, got {part!r}.")
+        object.__setattr__(self, "without", parts)
+        if not isinstance(self.device, str) or not _DEVICE.fullmatch(self.device):
+            raise ConfigError(f"device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         self.check_device(self.device)
         if (
             self.max_running is not None
@@ -123,6 +135,9 @@ class EngineConfig:
                 raise ConfigError(f"{name} is fp8, which needs a GPU; on the CPU leave it at auto.")
         if self.precision == "int8" and device.startswith("cuda"):
             raise ConfigError("precision is int8, which is for the CPU; on a GPU ask for auto or fp8.")
+        if self.block_size not in (None, *GPU_BLOCK_SIZES) and device.startswith("cuda"):
+            sizes = ", ".join(map(str, GPU_BLOCK_SIZES))
+            raise ConfigError(f"block_size is {self.block_size}, but on a GPU it must be one of {sizes}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

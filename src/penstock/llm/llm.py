@@ -264,7 +264,8 @@ def _our_names(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by the names of `EngineConfig`'s fields; TypeError where one is unknown or given twice."""
     options = dict(options)
     if options.pop("enforce_eager", False):  # vLLM's switch
-        options["without"] = (*options.get("without", ()), "graphs")
+        given = options.get("without", ())
+        options["without"] = (*(given if isinstance(given, list | tuple) else (given,)), "graphs")
     ours = {alias: name for name in _OPTIONS for alias in catalogue()[name].aliases}
     unknown = sorted(set(options) - _OPTIONS - set(ours))
     if unknown:
