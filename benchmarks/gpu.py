@@ -26,7 +26,7 @@ import torch
 from gpu import accuracy, ceilings, profiling, report, start
 from gpu.driving import Baseline, drive, figure, first_token, one_at_a_time, static_batches
 from gpu.limits import limit
-from gpu.subjects import MODELS, Subject
+from gpu.subjects import FREE_OPTIONS, MODELS, Subject
 from gpu.workloads import FULL, QUICK, Workload
 
 from penstock.bench.machine import machine, versions
@@ -281,12 +281,18 @@ def _names(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(name) for name in _names(text)]
+    names = _names(text)
+    if not names or not all(name.isdecimal() and int(name) for name in names):
+        raise argparse.ArgumentTypeError(f"must be numbers above 0, got {text!r}")
+    return [int(name) for name in names]
 
 
 def _setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
-    return name, json.loads(value)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be OPTION=JSON, got {text!r}") from None
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -327,7 +333,10 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
             "torch sees no GPU here; to see that this works, give --device cpu --model tiny --quick."
         )
     options.set = dict(options.set)
+    _check_files(parser, options)
     options.subjects = _subjects(parser, options)
+    if options.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {options.repeats}.")
     options.workloads = options.workloads or (["G1", "G2", "G4"] if options.ablation else list(FULL))
     unknown = sorted({*options.workloads} - {*FULL})
     if unknown:
@@ -337,6 +346,18 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.ablation:
         options.repeats, options.skip = 1, [*options.skip, "baselines"]
     return options
+
+
+def _check_files(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """What is written at the end must not fail there."""
+    for name in ("json", "profile", "write_tokens"):
+        file = getattr(options, name)
+        if file is not None and not file.absolute().parent.is_dir():
+            parser.error(f"the folder of --{name.replace('_', '-')} does not exist: {file.parent}")
+    if options.accuracy is None and (options.tokens or options.write_tokens):
+        parser.error("--tokens and --write-tokens are for --accuracy, which is not given.")
+    if options.tokens is not None and not options.tokens.is_file():
+        parser.error(f"--tokens is no file: {options.tokens}")
 
 
 def _subjects(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Subject]:
@@ -354,6 +375,15 @@ def _subjects(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
         subjects = [base, *(dataclasses.replace(base, without=(part,)) for part in PARTS)]
     elif options.without:
         subjects = [dataclasses.replace(each, without=tuple(options.without)) for each in subjects]
+    if unknown := sorted({*options.set} - FREE_OPTIONS):
+        free = ", ".join(sorted(FREE_OPTIONS))
+        parser.error(f"--set: an engine has no option {', '.join(unknown)} that is free here; it has {free}.")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for subject in subjects:
+                subject.config(Path(folder), options.device, **options.set)
+    except PenstockError as error:
+        parser.error(str(error))
     return subjects
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.config import EngineConfig
+from penstock.engine.config import KV_PRECISIONS, PRECISIONS, EngineConfig
 
+# What an engine is not told by a subject.
+FREE_OPTIONS = {option.name for option in fields(EngineConfig)} - {
+    "model",
+    "device",
+    "load_format",
+    "precision",
+    "kv_precision",
+    "without",
+    "max_model_len",
+}
 MAX_MODEL_LEN = 8192  # tokens; the longest request of the workloads has 4097
 _LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -138,6 +148,9 @@ class Subject:
         if len(rest) > 2:
             raise ValueError(f"{text!r} has more than a model, a precision and that of the KV cache.")
         precision, kv_precision = [*rest, *("bfloat16", "auto")[len(rest) :]]
+        for word, words in ((precision, PRECISIONS), (kv_precision, KV_PRECISIONS)):
+            if word not in words:
+                raise ValueError(f"The precision {word!r} is not known; there are {', '.join(words)}.")
         return cls(model, precision, kv_precision)
 
     @property

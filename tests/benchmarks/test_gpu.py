@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -95,8 +96,8 @@ def test_subjects_are_read_as_they_are_spelled() -> None:
     assert Subject.read("qwen0.6b") == Subject("qwen0.6b", "bfloat16", "auto")
     for text in ("llama8b:bfloat16", "llama8b:fp8:fp8"):
         assert Subject.read(text).spelled == text
-    for text in ("gpt2", "llama8b:fp8:fp8:fp8"):
-        with pytest.raises(ValueError, match=text.partition(":")[0]):
+    for text in ("gpt2", "llama8b:fp8:fp8:fp8", "llama8b:fp9", "llama8b:fp8:int8"):
+        with pytest.raises(ValueError, match=text.rpartition(":")[2]):
             Subject.read(text)
 
 
@@ -137,6 +138,35 @@ def test_the_whole_runs_without_a_gpu_on_a_tiny_model(tmp_path: Path) -> None:
     assert content["failures"] == []
     assert content["engines"]["tiny:float32 without graphs"]["device"] == "cpu"
     assert "| tiny:float32 without graphs | G1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--json no/such/folder/out.json", "the folder of --json does not exist: no/such/folder"),
+        ("--profile no/such/folder/out.txt", "the folder of --profile does not exist"),
+        ("--subject tiny:fp9", "'fp9'"),
+        ("--precision fp9", "precision must be one of"),
+        ("--set foo=1", "--set: an engine has no option foo"),
+        ("--set model=1", "--set: an engine has no option model"),
+        ("--set block_size=3", "block_size must be one of"),
+        ("--set block_size", "--set: must be OPTION=JSON, got 'block_size'"),
+        ("--set block_size=x", "--set: must be OPTION=JSON, got 'block_size=x'"),
+        ("--static-batch a", "--static-batch: must be numbers above 0, got 'a'"),
+        ("--repeats 0", "--repeats must be at least 1"),
+        ("--tokens text.json", "--tokens and --write-tokens are for --accuracy"),
+        ("--accuracy m --tokens text.json", "--tokens is no file: text.json"),
+    ],
+)
+def test_a_mistake_in_an_option_is_a_sentence_before_anything_runs(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROGRAM.parent)
+    read_options = runpy.run_path(str(PROGRAM))["read_options"]
+    with pytest.raises(SystemExit) as caught:
+        read_options(["--device", "cpu", "--model", "tiny", *arguments.split()])
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_without_a_gpu_it_says_so() -> None:
