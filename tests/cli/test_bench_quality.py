@@ -62,7 +62,10 @@ def test_what_is_the_same_is_said(command: list[str], capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("--against int3", "--against must be one of auto, int8, float32, bfloat16, float16, fp8, got 'int3'."),
+        (
+            "--against int3",
+            "--against must be one of auto, int8, float32, bfloat16, float16, fp8, got 'int3'.",
+        ),
         ("--text nowhere.txt", "--text names nowhere.txt, which cannot be read: No such file or directory."),
         ("--text binary", "--text names binary, which is not UTF-8 text; convert it first."),
         ("--text short", "The text has 1 tokens; give one of at least two"),
