@@ -54,9 +54,11 @@ def make_case(
     dtype: torch.dtype = torch.float32,
     cache_dtype: torch.dtype | None = None,
     shared: int = 0,
+    sharing: int | None = None,
     seed: int = 0,
 ) -> Case:
-    """Sequences in scattered blocks, the first `shared` tokens in the same; unused places hold no number."""
+    """Sequences in scattered blocks, the first `shared` tokens of the first `sharing` of them (None: of all) in
+    the same; unused places hold no number."""
     draw = torch.Generator().manual_seed(seed)
     most = max(1, max(-(-length // block_size) for length in lengths))
     needed = 1 + len(lengths) * most
@@ -65,7 +67,7 @@ def make_case(
     rubbish = 0.0 if scaled else float("nan")
     order = 1 + torch.randperm(needed - 1, generator=draw)
     tables = order.view(len(lengths), most).to(torch.int32)
-    tables[:, : shared // block_size] = tables[0, : shared // block_size]
+    tables[:sharing, : shared // block_size] = tables[0, : shared // block_size]
     for part, scales in ((layer.keys, layer.key_scales), (layer.values, layer.value_scales)):
         part.copy_(torch.randn(part.shape, generator=draw))
         if scales is not None:
@@ -181,7 +183,9 @@ def test_what_is_seen_behind_a_shared_prefix_is_merged_with_it(
 @pytest.mark.gpu
 def test_many_sequences_behind_a_shared_prefix_on_a_gpu(device: torch.device) -> None:
     lengths = [260 + 7 * index for index in range(TILE_MEMBERS)] + [3 * index for index in range(48)]
-    case = make_case(lengths, device, shared=256, kv_heads=8, group=4, dim=128, dtype=torch.bfloat16)
+    case = make_case(
+        lengths, device, shared=256, sharing=TILE_MEMBERS, kv_heads=8, group=4, dim=128, dtype=torch.bfloat16
+    )
     share(case, 256, list(range(TILE_MEMBERS)), 8).check(tolerance=2e-2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def requests(round_of: int) -> list[Request]:
 
 
 def launch_without_waiting(runner: Runner, plan: StepPlan) -> Launched:
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it does not find everything
+        torch.cuda.set_sync_debug_mode("error")
     try:
         return Runner.launch(runner, plan)
     finally:

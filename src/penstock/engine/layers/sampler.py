@@ -142,7 +142,7 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
         logits[row] = float("-inf")
         logits[row, ids] = kept
     for row, ids in batch.bans:
-        logits[row, ids] = float("-inf")
+        logits[row].index_fill_(0, ids, float("-inf"))  # an assignment would wait for the device
     failures = _process(logits, batch)
     tokens = drawer.draw(logits, batch)
     result = Sampled(tokens, failures=failures)
@@ -155,7 +155,7 @@ def sample(logits: Tensor, batch: SamplingBatch, drawer: Drawer = _TORCH) -> Sam
         found = tokens[changed_at].masked_fill_(banned, ALL_BANNED)
         tokens[changed_at] = found.masked_fill_(broken, NO_TOKEN)
     if failures:
-        tokens[indices(list(failures), logits.device)] = NO_TOKEN
+        tokens.index_fill_(0, indices(list(failures), logits.device), NO_TOKEN)
     return result
 
 
