@@ -9,7 +9,6 @@ from torch import Tensor
 from penstock.engine.gpu import reference_chunk
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels import chunk_attention, chunk_products
 from penstock.engine.gpu.kernels.chunk_attention import (
     CHUNK_TILE,
     attend_chunks,
@@ -17,6 +16,7 @@ from penstock.engine.gpu.kernels.chunk_attention import (
     chunk_tiles,
 )
 from penstock.engine.gpu.kernels.chunk_widen import widen
+from penstock.engine.gpu.kernels.numbers import HIDDEN, LOG2E
 
 NAN = float("nan")
 SPANS = ((0, 37), (70, 50), (0, 5), (33, 1))  # position of the first query, queries
@@ -142,11 +142,10 @@ def test_tiles_that_see_most_come_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("hidden", [chunk_attention.HIDDEN.value, chunk_products.HIDDEN.value])
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
-def test_the_score_of_what_is_hidden_times_any_scale_is_exact(hidden: float, head_dim: int) -> None:
-    scale = torch.tensor(head_dim**-0.5) * chunk_attention.LOG2E.value
-    assert float(hidden * scale) == hidden * float(scale)
+def test_the_score_of_what_is_hidden_times_any_scale_is_exact(head_dim: int) -> None:
+    scale = torch.tensor(head_dim**-0.5) * LOG2E.value
+    assert float(HIDDEN.value * scale) == HIDDEN.value * float(scale)
 
 
 @pytest.mark.gpu

@@ -21,13 +21,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels import chunk_hopper, chunk_widen
+from penstock.engine.gpu.kernels.numbers import HIDDEN, LOG2E
 
 CHUNK_TILE = 128  # queries; a program takes as many of them as fit its rows with all heads of a group
-LOG2E = tl.constexpr(1.4426950408889634)
-# The score of what a row does not see. Not minus infinity: a row that has seen nothing yet gets rubbish that
-# its first key multiplies by zero. A power of two, since its product with any scale must be exact: the fused
-# multiply-add that subtracts the largest score would keep what rounding lost, 1e20 and more, and overflow.
-HIDDEN = tl.constexpr(-(2.0**100))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,10 @@ from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from penstock.engine.gpu.kernels.chunk_loads import STAGES, bounds, place
+from penstock.engine.gpu.kernels.numbers import HIDDEN, LOG2E
 
 # Renamed after Triton 3.6.
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
-LOG2E = gl.constexpr(1.4426950408889634)
-# The score of what a row does not see. Not minus infinity: a row that has seen nothing yet gets rubbish that
-# its first key multiplies by zero. A power of two, since its product with any scale must be exact: the fused
-# multiply-add that subtracts the largest score would keep what rounding lost, 1e20 and more, and overflow.
-HIDDEN = gl.constexpr(-(2.0**100))
 
 
 @gluon.constexpr_function

@@ -14,12 +14,14 @@ from penstock.engine.gpu.batch import DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.decode_own import attend_own
 from penstock.engine.gpu.kernels.decode_prefixes import attend_prefixes
-from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, TYPES
+from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, TYPES
 from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.numbers import LOG2E
 
 MERGED_AT_ONCE = 8  # partial results that a merge holds in registers
 MOST_PROGRAMS = 8  # for each processor
 FEW_SEQUENCES = 16
+MANY_SEQUENCES = 96  # their lengths even out, so that three programs a processor pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,6 @@ class Workspace:
     arrivals: Tensor  # int32 [rows, heads], zero between launches
 
 
-MANY = 96  # sequences from which their lengths even out, so that three programs a processor pay
-
-
 def choose_shape(layer: PagedLayer, sequences: int, shared: bool) -> Shape:
     """As many programs as a processor holds at once: more would only cut heads into more pieces."""
     if layer.keys.dtype == torch.float32:
@@ -60,7 +59,7 @@ def choose_shape(layer: PagedLayer, sequences: int, shared: bool) -> Shape:
         return Shape(tile=64, warps=4, stages=3, programs=4)
     if shared:  # heads have few tiles left: what counts is how many of them are read at the same time
         return Shape(tile=32, warps=4, stages=3, programs=4, registers=128, whole=8)
-    if sequences >= MANY:
+    if sequences >= MANY_SEQUENCES:
         return Shape(tile=64, warps=4, stages=2, programs=3, registers=128)
     return Shape(tile=64, warps=4, stages=3, programs=2)
 
@@ -134,7 +133,7 @@ def attend_decodes(
         room.arrivals,
         sequences,
         shared.splits if shared is not None else 0,
-        scale if softcap is not None else scale * LOG2_E,
+        scale if softcap is not None else scale * LOG2E.value,
         softcap or 1.0,
         SHARED=shared is not None,
         ALIGNED=few,

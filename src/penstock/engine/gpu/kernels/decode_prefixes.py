@@ -15,8 +15,9 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, LOG2_E, TYPES, VALUE_FACTOR
+from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, TYPES, VALUE_FACTOR
 from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.numbers import LOG2E
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def attend_prefixes(
         accumulators,
         bounds,
         shared.splits,
-        scale if softcap is not None else scale * LOG2_E,
+        scale if softcap is not None else scale * LOG2E.value,
         softcap or 1.0,
         PDL=overlapped()["PDL"],
         MEMBERS=members,
@@ -198,8 +199,8 @@ def _attend_prefixes(
         unit = scale
         if CAPPED:
             # tanh(x) = 1 - 2 / (exp(2 x) + 1)
-            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * 1.4426950408889634 / softcap)) + 1.0)
-            unit = softcap * 1.4426950408889634
+            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * LOG2E / softcap)) + 1.0)
+            unit = softcap * LOG2E
         if TILE > BLOCK:
             scores = tl.where(seen[None, :], scores, float("-inf"))
         if WINDOW > 0:

@@ -11,8 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
+from penstock.engine.gpu.kernels.numbers import LOG2E
+
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-LOG2_E = 1.4426950408889634
 LEAST_ROWS = 16  # the fewest columns that the matrix unit of a Hopper takes through Triton
 # Weights are multiplied by the scales of values before they are rounded to sixteen bits: without this factor
 # those of small values would lose bits. Values up to 28,000 fit.
@@ -90,8 +91,8 @@ def read_tiles(
         unit = scale
         if CAPPED:
             # tanh(x) = 1 - 2 / (exp(2 x) + 1)
-            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * 1.4426950408889634 / softcap)) + 1.0)
-            unit = softcap * 1.4426950408889634
+            scores = 1.0 - 2.0 / (tl.exp2(scores * (scale * 2.0 * LOG2E / softcap)) + 1.0)
+            unit = softcap * LOG2E
         visible = seen[:, None]
         if LOWER:
             visible = visible & (positions[:, None] >= first)

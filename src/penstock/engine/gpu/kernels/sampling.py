@@ -13,12 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.numbers import LOG2E
 from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, scaled
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
 
 _BLOCK = 4096  # tokens of a chunk
 _WARPS = 4
-_LOG2E = tl.constexpr(1.4426950408889634)
 _OFF = tl.constexpr(32.0 + 2.0**-15)  # of the least noise; and what rounding may have made of it
 _NO_TOKEN = tl.constexpr(NO_TOKEN)
 _NO_INDEX = tl.constexpr(0x7FFFFFFF)
@@ -65,7 +65,7 @@ def _log2_noise(bits, FAST: tl.constexpr):
     series = uniform * (
         1.0 + uniform * (1.0 / 2 + uniform * (1.0 / 3 + uniform * (1.0 / 4 + uniform * series)))
     )
-    direct = _log2(1.0 - uniform, FAST) * (-1.0 / _LOG2E)
+    direct = _log2(1.0 - uniform, FAST) * (-1.0 / LOG2E)
     return _log2(tl.where(uniform < 0.125, series, direct), FAST)
 
 
@@ -100,9 +100,9 @@ def _log2_weight(x, largest, temperature, threshold, FILTERED: tl.constexpr):
     """Of logits, the probability in proportion to that of the largest."""
     if FILTERED:
         x = scaled(x, largest, temperature)
-        return tl.where(x >= threshold, x, float("-inf")) * _LOG2E
+        return tl.where(x >= threshold, x, float("-inf")) * LOG2E
     else:
-        return (x - largest) * (_LOG2E / temperature)
+        return (x - largest) * (LOG2E / temperature)
 
 
 @triton.jit
@@ -213,7 +213,7 @@ def _finish(
     winner = tl.load(winners_at + at, mask=kept, other=_NO_INDEX)
     largest = tl.max(top)
     if not FILTERED and temperature > 0:
-        score += (top - largest) * (_LOG2E / temperature)
+        score += (top - largest) * (LOG2E / temperature)
     token = tl.min(tl.where(score == tl.max(score), winner, _NO_INDEX))
     token = tl.where((tl.abs(largest) < float("inf")) & (token != _NO_INDEX), token, _NO_TOKEN)
     tl.store(out_at + row, token)

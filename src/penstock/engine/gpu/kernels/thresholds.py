@@ -16,13 +16,13 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.numbers import LOG2E
 from penstock.engine.layers.sampler import Parameters
 
 _LEVELS = tl.constexpr(16)
 _SEARCH_LANES = 4096  # candidates that are looked at together
 _INFINITY_KEY = tl.constexpr(0x7F800000)
 _NO_KEY = tl.constexpr(0x7FFFFFFF)  # of what lies beyond the candidates
-_LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def scaled(x, largest, temperature):
 @triton.jit
 def _probability(value):
     """Not yet divided by the sum of all."""
-    return tl.exp2(value * _LOG2E)
+    return tl.exp2(value * LOG2E)
 
 
 @triton.jit
@@ -66,13 +66,18 @@ def _extremes(logits_at, tops_at, bottoms_at, vocab, stride, chunks, BLOCK: tl.c
 
 
 @triton.jit
-def _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab):
-    """Temperature, k or 0, p or 1; a row that cannot be drawn from, or not at random, asks for nothing."""
+def _asked(
+    tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS: tl.constexpr
+):  # fmt: skip
+    """The row's slot and largest logit, then temperature, k or 0, p or 1; a row that cannot be drawn from, or
+    not at random, asks for nothing."""
+    largest = load_largest(tops_at, row, chunks, CHUNKS)
+    slot = tl.load(slots_at + row)
     temperature = tl.load(temperature_at + slot)
     at_random = (temperature > 0) & (tl.abs(largest) < float("inf"))
     k = tl.load(top_k_at + slot)
     p = tl.load(top_p_at + slot)
-    return temperature, tl.where(at_random & (k < vocab), k, 0), tl.where(at_random, p, 1.0)
+    return slot, largest, temperature, tl.where(at_random & (k < vocab), k, 0), tl.where(at_random, p, 1.0)
 
 
 @triton.jit
@@ -112,9 +117,9 @@ def _count_levels(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    largest = load_largest(tops_at, row, chunks, CHUNKS)
-    slot = tl.load(slots_at + row)
-    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    _slot, largest, temperature, k, p = _asked(
+        tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
+    )
     if (k > 0) | (p < 1.0):
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
         ids = chunk * BLOCK + tl.arange(0, BLOCK)
@@ -165,9 +170,9 @@ def _collect(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    largest = load_largest(tops_at, row, chunks, CHUNKS)
-    slot = tl.load(slots_at + row)
-    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    _slot, largest, temperature, k, p = _asked(
+        tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
+    )
     if (k > 0) | (p < 1.0):
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
         lower, upper, _weight, _above = _bracket(weights_at, row, chunks, k, p, CHUNKS)
@@ -252,9 +257,9 @@ def _find_threshold(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
-    largest = load_largest(tops_at, row, chunks, CHUNKS)
-    slot = tl.load(slots_at + row)
-    temperature, k, p = _asked(temperature_at, top_k_at, top_p_at, slot, largest, vocab)
+    slot, largest, temperature, k, p = _asked(
+        tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
+    )
     worst = tl.full((), _INFINITY_KEY, tl.int32)
     if (k > 0) | (p < 1.0):
         lowest = _lowest_level(bottoms_at, row, chunks, largest, temperature, k, p, vocab, CHUNKS)
