@@ -20,8 +20,17 @@ from statistics import median
 
 import torch
 
-from penstock.engine.gpu.blas import MOST_ROWS, Blas, BlasError, Product, blas_of
-from penstock.engine.gpu.blas_choices import Algorithm, Choices, Table, matrix_name, read, version_name, write
+from penstock.engine.gpu.blas import Blas, BlasError, Product, blas_of
+from penstock.engine.gpu.blas_choices import (
+    FINE_ROWS,
+    Algorithm,
+    Choices,
+    Table,
+    matrix_name,
+    read,
+    version_name,
+    write,
+)
 
 from .subjects import Shape, Subject
 
@@ -285,7 +294,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--json", type=Path, required=True, metavar="FILE", help="the table; what it holds already is kept")
     options = parser.parse_args(arguments)
     options.subjects = [Subject.read(text) for text in options.subject or SUBJECTS]
-    options.rows = [int(rows) for rows in options.rows.split(",") if rows] or [*range(16, MOST_ROWS + 1, 8)]
+    options.rows = [int(rows) for rows in options.rows.split(",") if rows] or [*range(16, FINE_ROWS + 1, 8)]
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU here.")
     return options

@@ -12,7 +12,16 @@ from torch import Tensor
 
 from penstock.engine.gpu import blas, blas_choices
 from penstock.engine.gpu.blas import Chosen, Product, blas_of, chosen
-from penstock.engine.gpu.blas_choices import Algorithm, Table, choice, matrix_name, read, version_name, write
+from penstock.engine.gpu.blas_choices import (
+    FINE_ROWS,
+    Algorithm,
+    Table,
+    choice,
+    matrix_name,
+    read,
+    version_name,
+    write,
+)
 from penstock.engine.gpu.linear import GpuLinear
 
 ONE = Algorithm(66, 513, 35, 1, 0, 1, 12, 0, 3)
@@ -56,6 +65,13 @@ def test_a_table_is_read_as_it_was_written() -> None:
     assert '"128": [67, 20, 15, 4, 2, 0, 4000000000, 0, 2]' in write(table)
 
 
+def test_many_rows_take_only_what_was_measured_for_exactly_so_many() -> None:
+    choices = {64: OTHER, 8192: ONE}
+    assert choice(choices, 8192) == ONE
+    assert choice(choices, 8191) is None
+    assert choice(choices, 200) is None
+
+
 def test_rows_between_two_measured_sizes_take_the_algorithm_of_the_larger() -> None:
     choices = {16: ONE, 32: None, 64: OTHER}
     assert [choice(choices, rows) for rows in (1, 16, 17, 32, 33, 64, 65)] == [
@@ -75,7 +91,7 @@ def test_the_table_that_comes_along_keeps_sums_in_float32_and_asks_for_rows_that
     for versions in read(text).values():
         for matrices in versions.values():
             for choices in matrices.values():
-                assert all(0 < rows <= blas.MOST_ROWS for rows in choices)
+                assert all(rows > 0 for rows in choices)
                 assert all(
                     each is None or each.split_k <= 1 or each.reduction == 2 for each in choices.values()
                 )
@@ -133,7 +149,7 @@ def test_what_was_not_chosen_or_lies_unevenly_is_left_to_torch(library: blas.Bla
     assert products(random(32, INPUTS, torch.bfloat16), weight) is not None
     assert products(random(16, INPUTS, torch.bfloat16), weight) is None
     assert products(random(33, INPUTS, torch.bfloat16), weight) is None
-    assert products(random(blas.MOST_ROWS + 1, INPUTS, torch.bfloat16), weight) is None
+    assert products(random(FINE_ROWS + 1, INPUTS, torch.bfloat16), weight) is None
     assert products(random(32, 2 * INPUTS, torch.bfloat16)[:, :INPUTS], weight) is None
 
 

@@ -29,11 +29,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.engine.gpu.blas_choices import Algorithm, Choices, checked_in, choice, matrix_name, version_name
+from penstock.engine.gpu.blas_choices import (
+    FINE_ROWS,
+    Algorithm,
+    Choices,
+    checked_in,
+    choice,
+    matrix_name,
+    version_name,
+)
 
 logger = logging.getLogger("penstock.engine")
 
-MOST_ROWS = 256  # no more were measured
 WORKSPACE_BYTES = 32 << 20
 ALIGNMENT = 256  # bytes, of all operands: what the library takes for granted when it proposes
 
@@ -246,7 +253,7 @@ class Chosen:
     def __call__(self, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor | None:
         """None: this one is left to torch."""
         rows = x.shape[0]
-        if not 0 < rows <= MOST_ROWS:
+        if rows > FINE_ROWS and rows not in self._choices:
             return None
         if rows not in self._ready:
             self._ready[rows] = self._prepare(rows)

@@ -43,9 +43,14 @@ def version_name(version: int) -> str:
     return f"{version // 10000}.{version // 100 % 100}"
 
 
+FINE_ROWS = 256  # up to here sizes are measured so closely that a choice serves those just below it too
+
+
 def choice(choices: Mapping[int, Algorithm | None], rows: int) -> Algorithm | None:
-    """That of the smallest measured number of rows that is not below."""
-    size = min((size for size in choices if size >= rows), default=None)
+    """That of the smallest measured number of rows that is not below; of many rows, of exactly so many."""
+    if rows > FINE_ROWS:
+        return choices.get(rows)
+    size = min((size for size in choices if rows <= size <= FINE_ROWS), default=None)
     return None if size is None else choices[size]
 
 
