@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.engine.gpu import reference
+from penstock.engine.gpu import reference_decode
 from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer, allocate
 from penstock.engine.gpu.kernels import decode_attention
@@ -39,7 +39,7 @@ class Case:
         return out
 
     def check(self, tolerance: float = 1e-5, **options: float | int | None) -> None:
-        expected = reference.attend_decodes(self.query, self.layer, self.batch, scale=SCALE, **options)
+        expected = reference_decode.attend_decodes(self.query, self.layer, self.batch, scale=SCALE, **options)
         torch.testing.assert_close(self.attend(**options).float(), expected, rtol=tolerance, atol=tolerance)
 
 
@@ -57,8 +57,8 @@ def make_case(
     sharing: int | None = None,
     seed: int = 0,
 ) -> Case:
-    """Sequences in scattered blocks, the first `shared` tokens of the first `sharing` of them (None: of all) in
-    the same; unused places hold no number."""
+    """Sequences in scattered blocks, the first `shared` tokens of the first `sharing` of them (None: of all)
+    in the same; unused places hold no number."""
     draw = torch.Generator().manual_seed(seed)
     most = max(1, max(-(-length // block_size) for length in lengths))
     needed = 1 + len(lengths) * most

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.reference_decode import gather_cached
 
 
 def attend_chunks(
@@ -25,10 +26,11 @@ def attend_chunks(
         batch.slots.tolist(), batch.starts.tolist(), batch.counts.tolist(), batch.rows.tolist(), strict=True
     ):
         length = start + count
-        keys = _gather(layer.keys, layer.key_scales, batch.tables[slot], length)
-        values = _gather(layer.values, layer.value_scales, batch.tables[slot], length)
         group = heads // layer.kv_heads
-        keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
+        keys, values = (
+            part.transpose(0, 1).repeat_interleave(group, 0)
+            for part in gather_cached(layer, batch.tables[slot], length)
+        )
         scores = query[row : row + count].float().transpose(0, 1) @ keys.transpose(1, 2) * scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
@@ -40,12 +42,3 @@ def attend_chunks(
         weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
         attended = (weights @ values).transpose(0, 1).reshape(count, heads * head_dim)
         out[row : row + count] = attended.to(out.dtype)
-
-
-def _gather(cache: Tensor, scales: Tensor | None, table: Tensor, length: int) -> Tensor:
-    """[kv heads, length, head size] of one sequence."""
-    blocks = table[: -(-length // cache.shape[2])].long()
-    vectors = cache[blocks].float()
-    if scales is not None:
-        vectors = vectors * scales[blocks][..., None]
-    return vectors.transpose(0, 1).flatten(1, 2)[:, :length]

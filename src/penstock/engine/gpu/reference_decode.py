@@ -1,4 +1,4 @@
-"""What the kernels of attention over a paged cache must compute, in plain torch and float32."""
+"""What the kernels of attention of one query a sequence must compute, in plain torch and float32."""
 
 from __future__ import annotations
 
