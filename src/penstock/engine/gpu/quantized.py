@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0  # the largest number of the format
+FP8_MAX = 448.0  # the largest number of E4M3
 _PIECE = 1 << 26  # elements that are taken at once: 256 MB in float32
 
 

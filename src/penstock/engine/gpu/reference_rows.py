@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.quantized import FP8, FP8_MAX
 from penstock.engine.kernels.activation import ACTIVATIONS, Activation
 from penstock.engine.layers.rotary import rotate
 
-FP8_MAX = 448.0  # the largest number of E4M3
 LEAST_SCALE = 1e-12  # a row of zeros must not be divided by zero
 
 # What a product in eight bits is yet to be multiplied by, in float32: for each row, and for each column.
@@ -128,7 +128,7 @@ def multiplied(x: Tensor, factors: Factors | None) -> Tensor:
 def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     """Vectors along the last dimension in eight bits, and what each must be multiplied by."""
     scales = (x.abs().amax(dim=-1) / FP8_MAX).clamp(min=LEAST_SCALE)
-    return (x / scales.unsqueeze(-1)).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scales
+    return (x / scales.unsqueeze(-1)).clamp(-FP8_MAX, FP8_MAX).to(FP8), scales
 
 
 def _write(x: Tensor, out: Tensor, scales: Tensor | None) -> None:

@@ -7,7 +7,8 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import overlapped
-from penstock.engine.gpu.reference_rows import FP8_MAX, LEAST_SCALE
+from penstock.engine.gpu.quantized import FP8_MAX
+from penstock.engine.gpu.reference_rows import LEAST_SCALE
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _LEAST_SCALE = tl.constexpr(LEAST_SCALE)
