@@ -16,6 +16,7 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.core import EngineCore
 from penstock.engine.request import Request, SamplingParams
 from penstock.llm import LLM
+from tests.engine.gpu.generated import tokens_of
 from tests.engine.tiny import save_tiny_llama
 
 pytestmark = pytest.mark.gpu
@@ -26,15 +27,13 @@ WIDE = {"hidden_size": 1024, "head_dim": 64, "num_attention_heads": 16, "num_key
 
 
 def texts(core: EngineCore, prompts: list[list[int]], params: SamplingParams = GREEDY) -> list[list[int]]:
-    for number, prompt in enumerate(prompts):
-        core.submit(Request(id=str(number), prompt=prompt, params=replace(params, seed=number)))
-    found: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
-    while core.has_work:
-        for event in core.step():
-            assert event.finish_reason != "error", event.error
-            found[event.request_id] += event.token_ids
-    core.check()
-    return list(found.values())
+    return tokens_of(
+        core,
+        [
+            Request(id=str(number), prompt=prompt, params=replace(params, seed=number))
+            for number, prompt in enumerate(prompts)
+        ],
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -99,18 +98,9 @@ def test_a_shared_prefix_with_staggered_ends_reads_the_same_without_graphs_and_o
         for number in range(12)
     ]
 
-    def answers(core: EngineCore) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {request.id: [] for request in requests}
-        # So that the others find the prefix in the cache.
-        for group in (requests[:1], requests[1:]):
-            for request in group:
-                core.submit(request)
-            while core.has_work:
-                for event in core.step():
-                    assert event.finish_reason != "error", event.error
-                    found[event.request_id] += event.token_ids
-        core.check()
-        return found
+    def answers(core: EngineCore) -> list[list[int]]:
+        # The first alone, so that the others find the prefix in the cache.
+        return tokens_of(core, requests[:1]) + tokens_of(core, requests[1:])
 
     options = {"precision": "bfloat16", **precisions}
     core = EngineCore(config(small, **options))

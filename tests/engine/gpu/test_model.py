@@ -21,6 +21,7 @@ from penstock.engine.request import Request, SamplingParams
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Room, Step, StepModel
 from penstock.engine.run.torch_model import TorchModel
+from tests.engine.gpu.generated import tokens_of
 from tests.engine.models.families import TYPICAL, make
 from tests.engine.tiny import save_tiny_llama
 
@@ -111,18 +112,6 @@ def test_only_rows_that_are_wanted_come_out(device: torch.device, tmp_path: Path
     assert none.shape[0] == 0
 
 
-def tokens_of(core: EngineCore, prompts: list[list[int]], params: SamplingParams) -> list[list[int]]:
-    for number, prompt in enumerate(prompts):
-        core.submit(Request(id=str(number), prompt=prompt, params=params))
-    found: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
-    while core.has_work:
-        for event in core.step():
-            assert event.finish_reason != "error", event.error
-            found[event.request_id] += event.token_ids
-    core.check()
-    return list(found.values())
-
-
 @pytest.mark.parametrize("params", [{"temperature": 0.8, "top_k": 20, "seed": 3}])
 def test_an_engine_on_it_generates_what_the_cpu_does(
     params: dict[str, float], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,11 +120,12 @@ def test_an_engine_on_it_generates_what_the_cpu_does(
     # Some share their first block.
     prompts = [[*range(BLOCK_SIZE), 100 + number] for number in range(4)] + [[9, 8, 7]]
     sampling = SamplingParams(max_tokens=3, ignore_eos=True, **params)
+    requests = [Request(str(number), prompt, sampling) for number, prompt in enumerate(prompts)]
     config = EngineConfig(
         model=str(tmp_path), device="cpu", precision="float32", block_size=BLOCK_SIZE, max_running=8
     )
-    expected = tokens_of(EngineCore(config), prompts, sampling)
+    expected = tokens_of(EngineCore(config), requests)
     model = on_gpu(tmp_path, device)
     monkeypatch.setattr("penstock.engine.core.load_model", lambda *_, **__: (model, "none"))
     monkeypatch.setattr("penstock.engine.gpu.prefixes.LEAST_TOKENS", BLOCK_SIZE)
-    assert tokens_of(EngineCore(config), prompts, sampling) == expected
+    assert tokens_of(EngineCore(config), requests) == expected
