@@ -250,7 +250,7 @@ class Chosen:
         self._choices = choices
         self._ready: dict[int, tuple[Product, _Algo] | None] = {}
 
-    def __call__(self, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor | None:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor | None:
         """None: this one is left to torch."""
         rows = x.shape[0]
         if rows > FINE_ROWS and rows not in self._choices:
@@ -258,11 +258,10 @@ class Chosen:
         if rows not in self._ready:
             self._ready[rows] = self._prepare(rows)
         ready = self._ready[rows]
-        if ready is None or not _fits(x) or (out is not None and not _fits(out)):
+        if ready is None or not _fits(x):
             return None
         product, algo = ready
-        if out is None:
-            out = x.new_empty((rows, weight.shape[0]), dtype=product.dtype)
+        out = x.new_empty((rows, weight.shape[0]), dtype=product.dtype)
         status = product.launch(x, weight, out, algo)
         if status:
             _refused(f"cublasLtMatmul returned status {status}.")

@@ -24,14 +24,10 @@ class GpuLinear:
         self.count = weight.numel()
         self._chosen = chosen(weight) if bias is None else None
 
-    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        if self._chosen is not None and (y := self._chosen(x, self.weight, out)) is not None:
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._chosen is not None and (y := self._chosen(x, self.weight)) is not None:
             return y
-        if out is None:
-            return F.linear(x, self.weight, self.bias)
-        if self.bias is None:
-            return torch.mm(x, self.weight.t(), out=out)
-        return torch.addmm(self.bias, x, self.weight.t(), out=out)
+        return F.linear(x, self.weight, self.bias)
 
 
 class Fp8Linear:
@@ -52,29 +48,26 @@ class Fp8Linear:
             self.nbytes += self._wide.nbytes
         self._chosen = chosen(weight) if self._wide is None else None
 
-    def __call__(self, x: Tensor, scales: Tensor, out: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, scales: Tensor) -> Tensor:
         """x in eight bits [rows, in], its value being x * scales[row]; the result is bfloat16."""
         if self._wide is not None:
-            y = F.linear((x.float() * scales[:, None]).to(torch.bfloat16), self._wide, self.bias)
-            return y if out is None else out.copy_(y)
-        return self._multiply(x, scales[:, None], self._channels, self.bias, out)
+            return F.linear((x.float() * scales[:, None]).to(torch.bfloat16), self._wide, self.bias)
+        return self._multiply(x, scales[:, None], self._channels, self.bias)
 
     def best_unscaled(self, rows: int) -> bool:
         """Whether `unscaled` serves, and is faster, for so many rows."""
         return rows <= _UNSCALED_ROWS and self.bias is None and self._wide is None
 
-    def unscaled(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+    def unscaled(self, x: Tensor) -> Tensor:
         """x W^T of the eight-bit numbers themselves, in bfloat16: whoever reads it multiplies by the scales.
 
         The largest sums are of 448 * 448 * in, far below what bfloat16 holds.
         """
-        if self._chosen is not None and (y := self._chosen(x, self.weight, out)) is not None:
+        if self._chosen is not None and (y := self._chosen(x, self.weight)) is not None:
             return y
-        return self._multiply(x, self._one, self._one, None, out)
+        return self._multiply(x, self._one, self._one, None)
 
-    def _multiply(
-        self, x: Tensor, rows: Tensor, channels: Tensor, bias: Tensor | None, out: Tensor | None
-    ) -> Tensor:
+    def _multiply(self, x: Tensor, rows: Tensor, channels: Tensor, bias: Tensor | None) -> Tensor:
         return torch._scaled_mm(
             x,
             self.weight.t(),
@@ -83,5 +76,4 @@ class Fp8Linear:
             bias=bias,
             out_dtype=torch.bfloat16,
             use_fast_accum=True,
-            **({} if out is None else {"out": out}),
         )
