@@ -120,7 +120,9 @@ def test_an_engine_on_it_generates_what_the_cpu_does(
     # Some share their first block.
     prompts = [[*range(BLOCK_SIZE), 100 + number] for number in range(4)] + [[9, 8, 7]]
     sampling = SamplingParams(max_tokens=3, ignore_eos=True, **params)
-    requests = [Request(str(number), prompt, sampling) for number, prompt in enumerate(prompts)]
+    requests = [
+        Request(id=str(number), prompt=prompt, params=sampling) for number, prompt in enumerate(prompts)
+    ]
     config = EngineConfig(
         model=str(tmp_path), device="cpu", precision="float32", block_size=BLOCK_SIZE, max_running=8
     )
