@@ -126,6 +126,8 @@ def ceilings_lines(found: Ceilings) -> list[str]:
         for precision, batches in precisions.items():
             shown = ", ".join(f"{batch}: {ms:.2f}" for batch, ms in batches.items())
             lines.append(f"matmuls of one step, {model} {precision}, ms by batch: {shown}")
+    if found.fp8_tflop_per_second:
+        lines.append("fp8: with a scale for each row and channel or without scales, whichever is faster")
     return lines
 
 
