@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from benchmarks.gpu.ceilings import Ceilings
 from benchmarks.gpu.driving import Baseline
 from benchmarks.gpu.limits import limit
+from benchmarks.gpu.options import read_options
 from benchmarks.gpu.report import baselines_table
 from benchmarks.gpu.stated import Stated, verdict
 from benchmarks.gpu.subjects import Shape, Subject
@@ -159,12 +159,10 @@ def test_the_whole_runs_without_a_gpu_on_a_tiny_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_in_an_option_is_a_sentence_before_anything_runs(
-    arguments: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(PROGRAM.parent)
-    read_options = runpy.run_path(str(PROGRAM))["read_options"]
     with pytest.raises(SystemExit) as caught:
-        read_options(["--device", "cpu", "--model", "tiny", *arguments.split()])
+        read_options(["--device", "cpu", "--model", "tiny", *arguments.split()], None)
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
 
