@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 from penstock.engine.kernels.activation import Activation
@@ -68,9 +68,7 @@ def _activate(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = _gated(gate_up_at, rows_at, columns_at, row, columns, inner, gate_up_stride, KIND, FACTORS)
@@ -92,9 +90,7 @@ def _activate_fp8(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     x = _gated(gate_up_at, rows_at, columns_at, row, columns, inner, gate_up_stride, KIND, FACTORS)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 
 _ROWS = 32  # a program
 
@@ -29,9 +29,7 @@ def _gather_inputs(
     ROWS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     kept = row < rows
     start = tl.load(starts_at + row, mask=kept, other=-1)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 
@@ -51,9 +51,7 @@ def _add_norm(
         post_weight = tl.load(post_weight_at + columns, mask=kept, other=0.0).to(tl.float32)
     if FACTORS:
         factors = tl.load(column_factors_at + columns, mask=kept, other=0.0)
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     hidden_row = hidden_at + row * hidden_stride + columns
     x = tl.load(hidden_row, mask=kept, other=0.0).to(tl.float32)
     if ADD:

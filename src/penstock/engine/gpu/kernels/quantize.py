@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.quantized import FP8_MAX
 from penstock.engine.gpu.reference_rows import LEAST_SCALE
 
@@ -30,9 +30,7 @@ def to_fp8(x, scale, dtype: tl.constexpr):
 def _quantize_rows(
     x_at, out_at, scales_at, size, x_stride, out_stride, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     kept = columns < size

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.cache import PagedLayer
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.kernels.quantize import fp8_scale, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 
@@ -68,9 +68,7 @@ def _rotate_and_store(
     REST_BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     REST: tl.constexpr = DIM - 2 * HALF
     QUERY_GROUPS: tl.constexpr = (HEADS + GROUP - 1) // GROUP
     KEY_GROUPS: tl.constexpr = (KV_HEADS + GROUP - 1) // GROUP

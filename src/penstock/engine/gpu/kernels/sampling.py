@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.kernels.numbers import LOG2E
 from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, scaled
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
@@ -129,9 +129,7 @@ def _race(
     """The noise is hardly more than it is at least where it is small, as that of a winner mostly is. So every
     token gets only a bound of its score, in half the instructions, and then those tokens their scores, a
     group at a time, whose bounds reach the best score so far."""
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(slots_at + row)
     temperature = tl.load(temperature_at + slot)
@@ -200,9 +198,7 @@ def _finish(
     CHUNKS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_at + row).to(tl.int64)
     temperature = tl.load(temperature_at + slot)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.launch import await_previous, overlapped
 from penstock.engine.gpu.kernels.numbers import LOG2E
 from penstock.engine.layers.sampler import Parameters
 
@@ -56,9 +56,7 @@ def _key(value):
 
 @triton.jit
 def _extremes(logits_at, tops_at, bottoms_at, vocab, stride, chunks, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     x = load_logits(logits_at + row * stride, chunk * BLOCK + tl.arange(0, BLOCK), vocab)
     tl.store(tops_at + row * chunks + chunk, tl.max(x))
@@ -113,9 +111,7 @@ def _count_levels(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     _slot, largest, temperature, k, p = _asked(
         tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
@@ -166,9 +162,7 @@ def _collect(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     _slot, largest, temperature, k, p = _asked(
         tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
@@ -253,9 +247,7 @@ def _find_threshold(
     WIDTH: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     slot, largest, temperature, k, p = _asked(
         tops_at, temperature_at, top_k_at, top_p_at, slots_at, row, vocab, chunks, CHUNKS
