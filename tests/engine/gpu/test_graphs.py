@@ -42,9 +42,10 @@ def test_a_kind_of_step_is_computed_once_and_replayed_from_then_on() -> None:
     ]  # fmt: skip
 
 
-def test_the_graph_that_was_not_used_for_longest_makes_room() -> None:
+def test_the_graph_that_was_not_used_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.gpu.graphs.MOST_GRAPHS", 2)
     recorder = Recorder()
-    graphs = Graphs(recorder.capture, most=2)
+    graphs = Graphs(recorder.capture)
     for size in (1, 2, 1, 3):
         graphs.run(kind(size), recorder.compute(str(size)))
     recorder.log.clear()

@@ -45,9 +45,8 @@ def padded_size(sequences: int, most: int) -> int:
 class Graphs:
     """Captured steps by their kind, a bounded number of them."""
 
-    def __init__(self, capture: Capture, most: int = MOST_GRAPHS) -> None:
+    def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._most = most
         # The one used last is at the end. None: it could not be captured.
         self._captured: OrderedDict[Kind, Replay | None] = OrderedDict()
 
@@ -61,7 +60,7 @@ class Graphs:
         if kind in self._captured:
             self._captured.move_to_end(kind)
             return
-        if len(self._captured) >= self._most:
+        if len(self._captured) >= MOST_GRAPHS:
             # It has long come to its end: so many others have run since.
             self._captured.popitem(last=False)
         self._captured[kind] = self._capture(compute)
