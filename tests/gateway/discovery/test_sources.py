@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -236,6 +237,30 @@ async def test_a_name_server_that_does_not_answer_is_asked_once_at_a_time(
     assert asked == ["pool"]
     answers.set()
     assert await waiting == {A}
+
+
+async def test_a_lookup_that_fails_when_nobody_waits_for_it_any_more_is_nothing_to_report() -> None:
+    asked, failing = threading.Event(), threading.Event()
+
+    def slow(name: str, port: int) -> Iterable[tuple[str, int]]:
+        asked.set()
+        failing.wait(10.0)
+        raise OSError("nobody knows it")
+
+    reported: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    waiting = asyncio.ensure_future(following(DnsSource("pool:8000", SOON, slow).watch()))
+    await asyncio.to_thread(asked.wait, 10.0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    failing.set()
+    while any(thread.name == "resolve" for thread in threading.enumerate()):  # noqa: ASYNC110 - threads tell nobody
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # what the thread left to the loop
+    del waiting
+    gc.collect()
+    assert not reported
 
 
 async def test_a_name_that_cannot_be_one_is_told_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:

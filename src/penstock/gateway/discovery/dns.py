@@ -66,6 +66,7 @@ def _in_thread(call: Callable[[], Result]) -> asyncio.Future[Result]:
     def settle(setter: Callable[[Any], None], value: object) -> None:
         if not future.done():
             setter(value)
+            future.exception()  # now it counts as known: at the end there may be nobody who asks for it
 
     def run() -> None:
         try:
