@@ -26,8 +26,6 @@ SPARE_BYTES = 768 << 20
 
 
 class GpuModel:
-    decodes = True
-
     def __init__(
         self, decoder: GpuDecoder, precision: str, kv_dtype: torch.dtype, without: Collection[str] = ()
     ) -> None:

@@ -94,7 +94,8 @@ class NativeModel:
     """Not thread-safe: one caller steps, a few threads of its own compute."""
 
     precision = "int8"
-    decodes = overlaps = False
+    overlaps = False
+    decode = None  # a step is one call as it is
 
     def __init__(
         self,
@@ -214,9 +215,6 @@ class NativeModel:
         if step.wanted is None:
             return self._states[:rows]
         return self._states.index_select(0, indices(list(step.wanted), self.device))
-
-    def decode(self, step: Step, slots: Slots) -> Tensor:
-        raise NotImplementedError
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
         return 0

@@ -148,12 +148,13 @@ class Runner:
     def _decode(self, plan: StepPlan) -> Launched | None:
         """A step in which everybody computes and draws one token, if the model has a shorter way for it."""
         grants = plan.grants
-        if not self._model.decodes or plan.num_tokens != len(grants):
+        decode = self._model.decode
+        if decode is None or plan.num_tokens != len(grants):
             return None
         slots = [grant.sequence.slot for grant in grants]
         if not all(grant.samples for grant in grants) or self._slots.has_special(slots):
             return None
-        tokens = self._model.decode(_step(plan), self._slots)
+        tokens = decode(_step(plan), self._slots)
         return Launched([grant.sequence for grant in grants], download(tokens))
 
     def _compute(self, plan: StepPlan) -> Launched:

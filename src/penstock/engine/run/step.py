@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,7 +43,6 @@ class StepModel(Protocol):
     precision: str
     kv_bytes_per_token: int  # of the cache, in all layers
     drawer: Drawer  # of tokens from its logits
-    decodes: bool  # it has a shorter way for steps in which everybody computes one token
     overlaps: bool  # it returns before the device is done, so that a step can be prepared meanwhile
 
     @property
@@ -68,9 +67,10 @@ class StepModel(Protocol):
         """The hidden states of the wanted rows after the last layer, [rows, hidden size], until the next
         call."""
 
-    def decode(self, step: Step, slots: Slots) -> Tensor:
-        """Forward and draw for sequences that compute one token each, in one go; the drawn tokens, which are
-        also in their slots. Asked for only of models that have such a way."""
+    @property
+    def decode(self) -> Callable[[Step, Slots], Tensor] | None:
+        """A shorter way, if there is one, for steps in which everybody computes one token and draws the next:
+        the drawn tokens, which are also in their slots."""
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
         """Memory of the device that slots of `max_len` tokens and the largest step need beside weights and

@@ -19,7 +19,8 @@ from penstock.engine.run.step import Room, Step
 
 
 class TorchModel:
-    decodes = overlaps = False
+    overlaps = False
+    decode = None
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -66,9 +67,6 @@ class TorchModel:
         return (
             hidden if step.wanted is None else hidden.index_select(0, indices(list(step.wanted), self.device))
         )
-
-    def decode(self, step: Step, slots: Slots) -> Tensor:
-        raise NotImplementedError
 
     def activation_bytes(self, max_rows: int, max_running: int, block_size: int, max_len: int) -> int:
         return ACTIVATION_BYTES
