@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from penstock.engine.gpu.cache import PagedLayer, allocate, copy_blocks
+from penstock.engine.gpu.cache import PagedLayer, allocate, copy_blocks, vector_bytes
 
 DTYPES = [torch.float32, torch.float8_e4m3fn]
 
@@ -45,3 +45,11 @@ def test_blocks_are_copied_as_if_in_order(
         assert len(parts(layer)) == (2 if dtype == torch.float32 else 4)
         for part, original in zip(parts(layer), parts(old), strict=True):
             assert torch.equal(part.float(), original.float()[found])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn], ids=["sixteen bits", "eight bits"])
+def test_a_vector_takes_what_is_allocated_for_it(dtype: torch.dtype) -> None:
+    (layer,) = allocate(1, 2, 3, 16, 64, dtype, torch.device("cpu"))
+    parts = (layer.keys, layer.values, layer.key_scales, layer.value_scales)
+    taken = sum(part.nbytes for part in parts if part is not None)
+    assert taken == 2 * 2 * 3 * 16 * vector_bytes(64, dtype)
