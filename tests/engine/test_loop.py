@@ -241,6 +241,23 @@ def test_who_shares_the_device_with_a_step_in_flight_is_not_by_itself(point: str
     assert set(engine.ends.values()) == {"length"}
 
 
+def test_who_lacks_what_others_hold_is_not_by_itself() -> None:
+    """A step of one has memory only where nobody else is running."""
+
+    def fault(plan: StepPlan) -> tuple[str, Exception] | None:
+        short = len(plan.grants) == 1 and len(engine.scheduler.running) > 1
+        return ("at once", OutOfDeviceMemory("no memory")) if short else None
+
+    engine = Engine(overlaps=False, fault=fault)
+    for name in "abc":
+        engine.submit(name, [ord(name), 2, 3], max_tokens=30, priority=5)
+    engine.step()
+    engine.submit("urgent", [7, 8, 9], max_tokens=5)
+    engine.run()
+    assert engine.loop.stats().oom_steps > 0
+    assert set(engine.ends.values()) == {"length"}
+
+
 def test_two_steps_are_too_much_where_one_is_not() -> None:
     def fault(plan: StepPlan) -> tuple[str, Exception] | None:
         return ("at once", OutOfDeviceMemory("no memory")) if engine.device.in_flight else None
