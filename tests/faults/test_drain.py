@@ -30,6 +30,8 @@ async def test_a_stop_signal_finishes_streams_refuses_the_rest_and_leaves_nothin
         await until(lambda: server.metric("vllm:num_requests_running") == STREAMS)
         server.signal(signal.SIGTERM)
         await until(lambda: server.get("/ready").status == 503)
+        if workers > 1:  # each is told by itself, and takes requests until it has heard
+            await until(lambda: server.log().count("Taking no new requests") == workers)
         while not any(stream.done() for stream in streams):
             refused.append(await client.post(TEXT, {"prompt": "new"}))
             await asyncio.sleep(0.05)

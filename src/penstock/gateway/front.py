@@ -149,6 +149,7 @@ class Front:
         ready()
         try:
             if await signals.first(serving, keeping):
+                self.gateway.refuse_new()
                 draining()
                 learning.cancel()  # what it asks is nobody's to wait for
                 await self._drain(signals)
@@ -169,11 +170,11 @@ class Front:
 
     async def _drain(self, signals: Signals) -> None:
         """Finish what runs while /health still answers; a second signal or the limit ends it."""
-        draining = asyncio.create_task(self.gateway.drain())
+        finishing = asyncio.create_task(self.gateway.idle())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_seconds):
-                await signals.first(draining)
-        draining.cancel()
+                await signals.first(finishing)
+        finishing.cancel()
 
 
 class _Server(uvicorn.Server):

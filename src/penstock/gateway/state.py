@@ -183,14 +183,17 @@ class Gateway:
 
         exchange.alarm = asyncio.get_running_loop().call_later(deadline - time.monotonic(), end)
 
-    async def drain(self) -> None:
-        """Take no new work and wait for what runs."""
+    def refuse_new(self) -> None:
+        """Take no new work; what runs goes on."""
         self.draining = True
+
+    async def idle(self) -> None:
+        """Returns when nothing runs."""
         await self._idle.wait()
 
     def abort_all(self, reason: str) -> None:
         """End everything that runs with an error that gives this reason."""
-        self.draining = True
+        self.refuse_new()
         for exchange in list(self._exchanges):
             exchange.abort(EngineUnavailableError(reason))
 

@@ -56,7 +56,7 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
         listening = asyncio.create_task(_obey(commands, front))
         beating = asyncio.create_task(_beat())
         try:
-            await front.serve(listener, signals, ready=lambda: _say(Ready()), draining=lambda: None)
+            await front.serve(listener, signals, ready=lambda: _say(Ready()), draining=_log_draining)
         finally:
             listening.cancel()
             beating.cancel()
@@ -102,6 +102,10 @@ async def _run(listener: socket.socket) -> None:
     except PenstockError as error:
         _say(Failed(str(error)))
         sys.exit(2)
+
+
+def _log_draining() -> None:
+    logger.info("Taking no new requests; finishing those that run.")
 
 
 def _say(message: FromWorker) -> None:
