@@ -6,33 +6,23 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
 import torch
 
 from penstock.engine.request import SamplingParams
-from penstock.hub import resolve
 from penstock.llm import LLM
-
-transformers = pytest.importorskip("transformers")
 
 QUESTIONS = [
     "What is the capital of France?",
     "Explain gravity to a child in two sentences.",
     "Write a haiku about rivers.",
     "List three uses of a hammer.",
-    "Translate 'good morning' into Spanish.",
     "What is 17 plus 25?",
     "Write a Python function that reverses a string.",
-    "Who wrote Hamlet?",
     "Give me a recipe for pancakes.",
     "Why is the sky blue?",
-    "Name five animals that live in the sea.",
     "What does HTTP stand for?",
     "Summarize the plot of Cinderella.",
-    "How do I boil an egg?",
-    "What is the largest planet?",
     "Tell me a joke about computers.",
-    "Compare cats and dogs as pets.",
     "What happened in 1969?",
     "Write an email that declines a meeting.",
     "What is a prime number?",
@@ -40,26 +30,17 @@ QUESTIONS = [
 TOKENS = 64
 
 
-@pytest.fixture(scope="module")
-def reference() -> Any:
-    path = resolve("default").path
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32
-    )
-    return model.eval()
-
-
-def test_greedy_answers_equal_those_of_transformers(reference: Any) -> None:
+def test_greedy_answers_equal_those_of_transformers(default_reference: Any) -> None:
     """Each token is what transformers finds likeliest after all tokens before it; by induction the
     whole answer is transformers' greedy answer."""
     with LLM(precision="float32") as llm:
         conversations = [[{"role": "user", "content": question}] for question in QUESTIONS]
         answers = llm.chat(conversations, SamplingParams(temperature=0.0, max_tokens=TOKENS))
-    assert sum(len(answer.outputs[0].token_ids) for answer in answers) > 600
+    assert sum(len(answer.outputs[0].token_ids) for answer in answers) > 500
     for question, answer in zip(QUESTIONS, answers, strict=True):
         prompt, output = answer.prompt_token_ids, answer.outputs[0].token_ids
         with torch.no_grad():
-            logits = reference(torch.tensor([prompt + output])).logits[0]
+            logits = default_reference(torch.tensor([prompt + output])).logits[0]
         likeliest = logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist()
         assert output == likeliest, question
 

@@ -10,33 +10,21 @@ import torch
 
 from penstock import LLM, BeamSearchParams
 from penstock.errors import ContextLengthError, InvalidRequestError
-from penstock.hub import resolve
-
-transformers = pytest.importorskip("transformers")
 
 PROMPTS = [
     "The capital of France is",
     "Once upon a time in",
     "Water boils at a temperature",
-    "The three primary colours are",
     "To make tea, you",
-    "A prime number is a",
     "The largest planet is the",
-    "My favourite animal is the",
     "In 1969,",
     "She opened the door and",
     "def reverse(text):",
-    "The opposite of hot is",
-    "Two plus two is equal",
-    "The sun rises in the",
     "Shakespeare wrote many plays",
-    "The recipe needs eggs,",
-    "He lost his keys, so",
-    "Rivers flow into the",
     "Bees make honey from the",
     "The first month of the year is",
 ]
-TOKENS = 24
+TOKENS = 16
 WIDTH = 4
 
 
@@ -45,15 +33,6 @@ def llm() -> Iterator[LLM]:
     # Small blocks: a round computes the partial block of every beam anew.
     with LLM(precision="float32", max_model_len=256, kv_cache_memory=128 << 20, block_size=4) as model:
         yield model
-
-
-@pytest.fixture(scope="module")
-def reference() -> Any:
-    path = resolve("default").path
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32
-    )
-    return model.eval()
 
 
 def theirs(model: Any, llm: LLM, batch: list[list[int]]) -> list[list[int]]:
@@ -75,13 +54,15 @@ def theirs(model: Any, llm: LLM, batch: list[list[int]]) -> list[list[int]]:
     return answers
 
 
-def test_the_best_answers_equal_those_of_transformers(llm: LLM, reference: Any) -> None:
+def test_the_best_answers_equal_those_of_transformers(llm: LLM, default_reference: Any) -> None:
     # All of one length: transformers computes them together, and without padding.
     prompts = [llm.tokenizer.encode(prompt)[:5] for prompt in PROMPTS]
     assert {len(prompt) for prompt in prompts} == {5}
     outputs = llm.beam_search(prompts, BeamSearchParams(beam_width=WIDTH, max_tokens=TOKENS))
     assert all(len(output.outputs) == WIDTH for output in outputs)
-    for prompt, output, expected in zip(PROMPTS, outputs, theirs(reference, llm, prompts), strict=True):
+    for prompt, output, expected in zip(
+        PROMPTS, outputs, theirs(default_reference, llm, prompts), strict=True
+    ):
         assert output.outputs[0].token_ids == expected, prompt
     assert llm.stats().running == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -12,9 +14,10 @@ BLOCK_SIZE = 4
 
 
 def all_logits(
-    model: Decoder, prompts: list[list[int]], chunk: int, positions: int | None = None
+    model: Decoder, prompts: list[list[int]], chunk: int | tuple[int, ...], positions: int | None = None
 ) -> list[Tensor]:
-    """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step.
+    """Logits of every position of every prompt, all prompts advancing together by `chunk` tokens a step;
+    of several chunks, by each in its turn, over and over.
 
     `positions`: tokens of the longest sequence there may be, if not the model's context.
     """
@@ -35,8 +38,11 @@ def all_logits(
         model.device,
     )
     found: list[list[Tensor]] = [[] for _ in prompts]
-    for start in range(0, max(map(len, prompts)), chunk):
-        parts = [(i, p[start : start + chunk]) for i, p in enumerate(prompts) if len(p) > start]
+    sizes = itertools.cycle((chunk,) if isinstance(chunk, int) else chunk)
+    longest, end = max(map(len, prompts)), 0
+    while end < longest:
+        start, end = end, end + next(sizes)
+        parts = [(i, p[start:end]) for i, p in enumerate(prompts) if len(p) > start]
         spans = [(start, len(tokens), tables[i]) for i, tokens in parts]
         rows = [start + offset for _, tokens in parts for offset in range(len(tokens))]
         owners = [i for i, tokens in parts for _ in tokens]
