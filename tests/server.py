@@ -197,8 +197,8 @@ def events(lines: Any) -> Iterator[Any]:
         yield "[DONE]" if data == b"[DONE]" else json.loads(data)
 
 
-def poll(check: Any, *, seconds: float) -> None:
-    """Wait until `check()` is true; fail when it has not become so in time."""
+def poll(check: Any, *, seconds: float = 30.0) -> None:
+    """Wait until `check()` is true. The limit turns a hang into a failure: longer than a machine stalls."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, "it did not happen in time"

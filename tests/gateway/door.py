@@ -71,7 +71,7 @@ class Door(Server):
             found[:] = self.usage("--tenant", tenant, "--model", model)
             return bool(found) and found[0]["requests"] >= requests
 
-        poll(written, seconds=5)
+        poll(written)
         [row] = found
         assert row["requests"] == requests
         return row

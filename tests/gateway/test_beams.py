@@ -66,7 +66,7 @@ def test_a_client_that_leaves_takes_its_beams_with_it(server: Server) -> None:
         held = server.metric("penstock_kv_blocks", state="held")
         return held == 0 and server.metric("vllm:num_requests_running") == 0
 
-    poll(idle, seconds=30)
+    poll(idle)
     body = {
         "prompt": "Once upon a time",
         "use_beam_search": True,
@@ -78,7 +78,7 @@ def test_a_client_that_leaves_takes_its_beams_with_it(server: Server) -> None:
     steps = server.metric("penstock_engine_steps_total")
     with socket.create_connection((server.host, server.port)) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + HEADERS % len(data) + data)
-        poll(lambda: server.metric("penstock_engine_steps_total") > steps + 5, seconds=30)
+        poll(lambda: server.metric("penstock_engine_steps_total") > steps + 5)
 
     def stopped() -> bool:
         """Between two rounds of beams the engine is idle too, but not for so long."""
@@ -86,4 +86,4 @@ def test_a_client_that_leaves_takes_its_beams_with_it(server: Server) -> None:
         time.sleep(0.2)
         return idle() and server.metric("penstock_engine_steps_total") == before
 
-    poll(stopped, seconds=3)
+    poll(stopped)

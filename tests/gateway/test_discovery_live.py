@@ -91,7 +91,7 @@ class Load:
     def more(self, name: str) -> None:
         """Wait until a server has answered some more."""
         before = self.by[name]
-        poll(lambda: self.by[name] > before + 3, seconds=10)
+        poll(lambda: self.by[name] > before + 3)
 
     def _run(self, stream: bool) -> None:
         body = {"model": self._model, **HI}
@@ -113,14 +113,14 @@ def test_a_file_that_changes_moves_the_load_and_loses_nothing(
     door: Door, servers: list[OpenAIServer], listed: Path
 ) -> None:
     one, two, three = servers
-    poll(lambda: known(door, "listed", one), seconds=10)
+    poll(lambda: known(door, "listed", one))
     with Load(door, "listed") as load:
         load.more("one")
         listed.write_text(f"# another one\n{one.url}\n{two.url}  # the second\n")
-        poll(lambda: known(door, "listed", one, two), seconds=10)
+        poll(lambda: known(door, "listed", one, two))
         load.more("two")
         listed.write_text(f"[{two.url}, {three.url}]")
-        poll(lambda: known(door, "listed", two, three), seconds=10)
+        poll(lambda: known(door, "listed", two, three))
         load.more("three")
         before = load.by["one"]
         listed.write_text("this is no address\n")  # the known ones stay
@@ -139,7 +139,7 @@ def test_servers_that_differ_in_their_path_alone_are_two(
     one, address = servers[0], urlsplit(servers[0].url).netloc
     listed.write_text(f"{one.url}/a\n{one.url}/b/v1\n")
     both = {f"{address}/a": "healthy", f"{address}/b/v1": "healthy"}
-    poll(lambda: replicas(door, "listed") == both, seconds=10)
+    poll(lambda: replicas(door, "listed") == both)
     before = len(one.requests)
     assert [door.ask("listed").status for _ in range(2)] == [200, 200]
     asked = {request.path for request in one.requests[before:] if request.method == "POST"}
@@ -161,19 +161,19 @@ def test_servers_that_register_are_used_until_they_leave_or_fall_silent(
     assert int(nobody.headers["retry-after"]) >= 1
     assert say("POST", one, ttl=60)
     assert not say("POST", one, ttl=60), "it was known"
-    poll(lambda: known(door, "joined", one), seconds=10)
+    poll(lambda: known(door, "joined", one))
     with Load(door, "joined") as load:
         load.more("one")
         assert say("POST", two, ttl=1.5, backend="pool")
-        poll(lambda: known(door, "joined", one, two), seconds=10)
+        poll(lambda: known(door, "joined", one, two))
         load.more("two")
-        poll(lambda: known(door, "joined", one), seconds=10)  # it did not say that it is still there
+        poll(lambda: known(door, "joined", one))  # it did not say that it is still there
         load.more("one")
         assert say("POST", two)
-        poll(lambda: known(door, "joined", one, two), seconds=10)
+        poll(lambda: known(door, "joined", one, two))
         assert say("DELETE", one)
         assert not say("DELETE", one)
-        poll(lambda: known(door, "joined", two), seconds=10)
+        poll(lambda: known(door, "joined", two))
         load.more("two")
     assert load.failures == []
 
@@ -208,12 +208,12 @@ def test_a_registration_that_is_wrong_is_refused(
 
 def test_each_address_of_a_name_is_a_server(door: Door, servers: list[OpenAIServer]) -> None:
     port = urlsplit(servers[0].url).port
-    poll(lambda: replicas(door, "named").get(f"127.0.0.1:{port}") == "healthy", seconds=10)
+    poll(lambda: replicas(door, "named").get(f"127.0.0.1:{port}") == "healthy")
     replies = [door.ask("named") for _ in range(6)]
     assert {reply.status for reply in replies} == {200}, "an address where nobody listens is passed over"
 
 
 def test_a_name_that_nobody_knows_is_said_and_keeps_nobody_from_serving(door: Door) -> None:
-    poll(lambda: "no-such-name.invalid" in door.log(), seconds=10)
+    poll(lambda: "no-such-name.invalid" in door.log())
     assert door.ask("nowhere").status == 503
     assert door.log().count("no-such-name.invalid") < 10, "it is not said again and again"

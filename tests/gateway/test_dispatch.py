@@ -265,7 +265,7 @@ async def test_a_replica_that_comes_takes_those_who_wait() -> None:
 
 async def test_what_a_lost_replica_has_not_begun_is_taken_back() -> None:
     desk = Desk(Replica("b"), lost := Replica("a"), policy="round_robin")
-    begun, unbegun = asyncio.Event(), asyncio.Event()
+    begun, unbegun, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
     caught: list[str] = []
 
     async def run(starts: bool) -> None:
@@ -274,7 +274,7 @@ async def test_what_a_lost_replica_has_not_begun_is_taken_back() -> None:
             waiting.exchange.call.status = 200
         (begun if starts else unbegun).set()
         try:
-            await asyncio.sleep(0.2)
+            await over.wait()
         except asyncio.CancelledError:
             assert isinstance(waiting.exchange.aborted, BackendError)
             caught.append("taken back")
@@ -287,6 +287,8 @@ async def test_what_a_lost_replica_has_not_begun_is_taken_back() -> None:
     await asyncio.gather(begun.wait(), unbegun.wait())
     lost.now = "unhealthy"
     desk.dispatcher.tick()
+    await settled()
+    over.set()
     await asyncio.gather(*tasks)
     assert sorted(caught) == ["finished", "taken back"]
     desk.check_empty()

@@ -35,7 +35,7 @@ def embed(server: Server, value: Any, **fields: Any) -> list[Any]:
 
 def computed(server: Server) -> float:
     """Tokens so far; the engine's own first one shows a moment after the start."""
-    poll(lambda: server.metric("vllm:prompt_tokens_total") > 0, seconds=10)
+    poll(lambda: server.metric("vllm:prompt_tokens_total") > 0)
     return server.metric("vllm:prompt_tokens_total")
 
 
@@ -177,7 +177,7 @@ def test_a_text_that_is_too_long_is_cut_only_when_asked_to(embedding_server: Ser
 
 
 def test_a_client_that_leaves_takes_its_texts_with_it(embedding_server: Server) -> None:
-    poll(lambda: embedding_server.metric("vllm:num_requests_waiting") == 0, seconds=30)
+    poll(lambda: embedding_server.metric("vllm:num_requests_waiting") == 0)
     before = computed(embedding_server)
     aborted = embedding_server.metric("vllm:request_success_total", finished_reason="abort")
     ids = [[7] * 250 for _ in range(1500)]  # minutes of work
@@ -186,8 +186,8 @@ def test_a_client_that_leaves_takes_its_texts_with_it(embedding_server: Server) 
     head += f"Content-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((embedding_server.host, embedding_server.port)) as connection:
         connection.sendall(head.encode() + body)
-        poll(lambda: computed(embedding_server) > before, seconds=30)
-    poll(lambda: embedding_server.metric("vllm:num_requests_waiting") == 0, seconds=5)
+        poll(lambda: computed(embedding_server) > before)
+    poll(lambda: embedding_server.metric("vllm:num_requests_waiting") == 0)
     counted = embedding_server.metric("vllm:request_success_total", finished_reason="abort")
     assert 0 < counted - aborted <= 1500
     assert computed(embedding_server) - before < 250 * 1500

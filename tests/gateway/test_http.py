@@ -24,6 +24,7 @@ class App:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.called = asyncio.Event()
         self.go = asyncio.Event()
         self.left = asyncio.Event()
 
@@ -32,6 +33,7 @@ class App:
         exchange = Call(scope, receive, send)
         await receive()
         stop = exchange.when_left(self.left.set)
+        self.called.set()
         gone = asyncio.create_task(self.left.wait())
         going = asyncio.create_task(self.go.wait())
         await asyncio.wait((gone, going), return_when=asyncio.FIRST_COMPLETED)
@@ -80,9 +82,9 @@ async def test_a_client_that_leaves_is_noticed() -> None:
     async with listening(app) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(REQUEST)
-        await asyncio.sleep(0.1)
+        await app.called.wait()
         writer.close()
-        await asyncio.wait_for(app.left.wait(), 5)
+        await asyncio.wait_for(app.left.wait(), 30)
 
 
 async def test_a_client_that_sends_ahead_and_leaves_is_noticed_too() -> None:
@@ -94,7 +96,7 @@ async def test_a_client_that_sends_ahead_and_leaves_is_noticed_too() -> None:
         )
         await asyncio.sleep(0.1)
         writer.close()
-        await asyncio.wait_for(app.left.wait(), 5)
+        await asyncio.wait_for(app.left.wait(), 30)
     assert app.calls == 1
 
 
@@ -105,7 +107,7 @@ async def test_of_requests_sent_ahead_the_first_is_answered_and_the_connection_c
         writer.write(REQUEST * 3)
         await asyncio.sleep(0.1)
         app.go.set()
-        received = await asyncio.wait_for(reader.read(), 5)
+        received = await asyncio.wait_for(reader.read(), 30)
         writer.close()
     assert received.count(b"HTTP/1.1 200 OK") == 1
     assert b"connection: close" in received
@@ -121,7 +123,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
     async with listening(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
     assert app.calls == 0
 
@@ -160,7 +162,7 @@ async def test_an_upgrade_that_is_not_offered_is_answered_as_http_body_and_all(u
                 b"HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\nContent-Type: application/json\r\n"
                 b"Content-Length: 15\r\n\r\n\r\nUpgrade: x=%d " % len(received)
             )
-            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 5)
+            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 30)
         writer.close()
     assert received == [b"\r\nUpgrade: x=0 ", b"\r\nUpgrade: x=1 "]
 
@@ -197,7 +199,7 @@ async def test_what_comes_behind_the_body_is_no_header() -> None:
     async with listening(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(CHUNKED + b"Authorization: Bearer stolen\r\n\r\n")
-        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 5)
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"{}"), 30)
         writer.close()
     assert [name for name, _ in seen[0]] == [b"host", b"transfer-encoding"]
 

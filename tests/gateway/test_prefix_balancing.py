@@ -58,7 +58,7 @@ def workload(model: str, seed: int) -> list[dict[str, Any]]:
 async def measured(server: Server, model: str, seed: int) -> tuple[float, list[float]]:
     """The share of prompt tokens that were found in caches, and the tokens of each engine."""
     # An engine tells of its work a little later; also of the token that it starts with.
-    await until(lambda: all(generated > 0 for _, _, generated in tokens(server, model).values()), seconds=10)
+    await until(lambda: all(generated > 0 for _, _, generated in tokens(server, model).values()))
     before = tokens(server, model)
     answers = await Load(server, workload(model, seed), at_once=8).run()
     assert [answer.status for answer in answers] == [200] * len(answers)
@@ -68,7 +68,7 @@ async def measured(server: Server, model: str, seed: int) -> tuple[float, list[f
     def all_told() -> bool:
         return sum(queries for queries, _, _ in difference(tokens(server, model), before)) == asked
 
-    await until(all_told, seconds=10)
+    await until(all_told)
     engines = difference(tokens(server, model), before)
     hits = sum(hits for _, hits, _ in engines)
     assert hits == sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
@@ -115,6 +115,6 @@ async def test_several_replicas_find_nearly_as_much_as_one_and_none_is_hot(
     # In turn each replica has to compute what the others have.
     write(config, balance="round_robin")
     server.signal(signal.SIGHUP)
-    await until(lambda: "Read the configuration again" in server.log(), seconds=10)
+    await until(lambda: "Read the configuration again" in server.log())
     in_turn, _ = await measured(server, "several", seed=3)
     assert in_turn < 0.8 * alone

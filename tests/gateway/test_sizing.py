@@ -172,7 +172,7 @@ Keys = dict[str, dict[str, str]]
 @pytest.fixture(scope="module")
 def keys(door: Door) -> Keys:
     made = {tenant: door.key(tenant) for tenant in ("default", "strict", "trims")}
-    poll(lambda: door.get("/v1/models").status == 401, seconds=2)
+    poll(lambda: door.get("/v1/models").status == 401)
     return made
 
 
@@ -236,7 +236,7 @@ def test_old_turns_are_left_out_for_a_tenant_that_allows_it(
         assert (sent[0], sent[-1]) == (long_chat()[0], long_chat()[-1])
         assert sent[1:] == long_chat()[len(long_chat()) - len(sent) + 1 :], "the newest, in order"
         assert 2 < len(sent) < len(long_chat())
-    poll(lambda: billed(door) == before + saved, seconds=5)
+    poll(lambda: billed(door) == before + saved)
 
 
 @pytest.mark.parametrize("model", ["tiny", "remote"])

@@ -45,7 +45,7 @@ async def test_books_that_cannot_be_written_do_not_keep_the_ledger_from_it(
     clock = asyncio.create_task(gateway.keep_time())
     for _ in range(2):
         accounts.ledger.add("acme", "m", "2026-01-31", "ok")
-        await asyncio.to_thread(poll, lambda: not accounts.ledger._pending, seconds=5)
+        await asyncio.to_thread(poll, lambda: not accounts.ledger._pending)
     clock.cancel()
-    await asyncio.to_thread(poll, lambda: total(table.totals()).requests == 2, seconds=5)
+    await asyncio.to_thread(poll, lambda: total(table.totals()).requests == 2)
     assert "could not be written" in caplog.text

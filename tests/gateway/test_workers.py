@@ -81,8 +81,8 @@ def keys(door: Door) -> Keys:
     made = {tenant: door.key(tenant) for tenant in ("default", "few", "some", "poor", "counted")}
     made["admin"] = door.key("default", "--admin")
     # Each process looks for itself.
-    poll(lambda: all(door.get("/v1/models").status == 401 for _ in range(20)), seconds=5)
-    poll(lambda: all(door.ask("chat", made["admin"]).status == 200 for _ in range(20)), seconds=5)
+    poll(lambda: all(door.get("/v1/models").status == 401 for _ in range(20)))
+    poll(lambda: all(door.ask("chat", made["admin"]).status == 200 for _ in range(20)))
     return made
 
 
@@ -131,7 +131,7 @@ def test_a_budget_is_exact_over_both(door: Door, keys: Keys) -> None:
     def spent() -> float:
         return sum(float(row["cost_usd"]) for row in door.usage("--tenant", "poor"))
 
-    poll(lambda: spent() > 0.0008, seconds=5)
+    poll(lambda: spent() > 0.0008)
     assert spent() <= 0.001
 
 
@@ -168,22 +168,22 @@ def test_a_registered_server_is_known_to_both(
     change(door, config(upstream, tiny, models={"joined": joined}), "+joined")
     body = {"model": "joined", "url": upstream.url, "ttl": 60}
     assert door.request("POST", "/admin/backends", body, keys["admin"]).json()["changed"]
-    poll(lambda: all(door.ask("joined", keys["default"]).status == 200 for _ in range(10)), seconds=5)
+    poll(lambda: all(door.ask("joined", keys["default"]).status == 200 for _ in range(10)))
     assert door.request("DELETE", "/admin/backends", body, keys["admin"]).json()["changed"]
-    poll(lambda: all(door.ask("joined", keys["default"]).status == 503 for _ in range(10)), seconds=5)
+    poll(lambda: all(door.ask("joined", keys["default"]).status == 503 for _ in range(10)))
 
 
 def change(door: Door, content: dict[str, Any], said: str) -> None:
     before = len(door.log())
     door.reload(content)
-    poll(lambda: said in door.log()[before:], seconds=10)
+    poll(lambda: said in door.log()[before:])
 
 
 def test_a_reload_reaches_both_and_a_refused_one_neither(
     door: Door, keys: Keys, upstream: OpenAIServer, tiny: str
 ) -> None:
     change(door, config(upstream, tiny, models={"new": behind(upstream.url)}), "+new")
-    poll(lambda: all(door.ask("new", keys["default"]).status == 200 for _ in range(10)), seconds=5)
+    poll(lambda: all(door.ask("new", keys["default"]).status == 200 for _ in range(10)))
     wrong = config(upstream, tiny, models={"newer": behind(upstream.url)})
     wrong["models"]["tiny"]["backends"][0]["max_running"] = 3
     change(door, wrong, "The configuration was not changed")
@@ -211,19 +211,19 @@ def test_one_that_is_killed_is_replaced_and_what_it_held_is_free(
     held = [threading.Thread(target=hold) for _ in range(3)]
     for thread in held:
         thread.start()
-    poll(lambda: len(upstream.bodies) == before + 3, seconds=5)
+    poll(lambda: len(upstream.bodies) == before + 3)
     assert door.ask("chat", keys["some"]).status == 429
     first = workers(door)
     for pid in first:
         os.kill(pid, signal.SIGKILL)
-        poll(lambda pid=pid: pid not in workers(door), seconds=5)
+        poll(lambda pid=pid: pid not in workers(door))
     for thread in held:
         thread.join(10)
     assert replies == [0, 0, 0]
     upstream.open()
-    poll(lambda: len(workers(door)) == 2, seconds=20)
+    poll(lambda: len(workers(door)) == 2)
     assert not set(first) & set(workers(door))
-    poll(lambda: answers(door, keys["some"]), seconds=20)
+    poll(lambda: answers(door, keys["some"]))
     with ThreadPoolExecutor(3) as pool:
         statuses = list(pool.map(lambda _: door.ask("chat", keys["some"]).status, range(3)))
     assert statuses == [200, 200, 200], "nothing is held by the dead"
@@ -248,7 +248,7 @@ def test_a_term_finishes_streams_and_leaves_nothing_behind(upstream: OpenAIServe
         next(one)
         next(two)
         door.signal(signal.SIGTERM)
-        poll(lambda: refuses(door), seconds=5)
+        poll(lambda: refuses(door))
         upstream.open()
         assert list(one)[-1] == list(two)[-1] == "[DONE]"
     assert door.wait(20) == 0
@@ -272,7 +272,7 @@ def test_a_state_that_is_lost_unlocks_nobody(upstream: OpenAIServer, tmp_path: P
     shutil.rmtree(door.state)
     first = workers(door)
     os.kill(first[0], signal.SIGKILL)
-    poll(lambda: len(workers(door)) == 2 and first[0] not in workers(door), seconds=20)
+    poll(lambda: len(workers(door)) == 2 and first[0] not in workers(door))
     seen: set[int] = set()
 
     def both_have_answered() -> bool:
@@ -281,7 +281,7 @@ def test_a_state_that_is_lost_unlocks_nobody(upstream: OpenAIServer, tmp_path: P
             seen.add(door.ask("chat", key).status)
         return seen == {200, 401}
 
-    poll(both_have_answered, seconds=20)
+    poll(both_have_answered)
     assert f"The state in {door.state} is gone" in door.log()
     door.stop()
 
@@ -303,7 +303,7 @@ def test_one_that_is_stuck_is_replaced(
                 assert worker._process is not None
                 stuck = worker._process.pid
                 os.kill(stuck, signal.SIGSTOP)
-                await asyncio.to_thread(poll, lambda: worker._process.pid != stuck, seconds=30)
+                await asyncio.to_thread(poll, lambda: worker._process.pid != stuck)
             finally:
                 await worker.kill()
 
@@ -321,7 +321,7 @@ def test_a_supervisor_that_is_killed_takes_everybody_with_it(
     assert door.ask("tiny", max_tokens=1).status == 200
     door.process.kill()
     door.process.wait()
-    poll(lambda: not [pid for pid in pids if running(pid)], seconds=15)
+    poll(lambda: not [pid for pid in pids if running(pid)])
     door.stop()
 
 

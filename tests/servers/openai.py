@@ -1,7 +1,8 @@
 """Replicas of an OpenAI-compatible server that generate what a prompt asks for, and fail as it asks.
 
 The last message is a plan in JSON: `tokens` to generate, and `faults`, one for each time that the request
-is sent to any of the replicas (they know it by `x-request-id`); it is answered once these are used up.
+is sent to any of the replicas (they know it by `x-request-id`); it is answered once these are used up,
+after a `pause` of so many seconds, or with `wait` when the fleet may `go`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Fleet:
         self.tokens_per_chunk = tokens_per_chunk
         self.tries = Counter() if tries is None else tries  # by the request's id; fleets may share it
         self.sent: Counter[str] = Counter()  # tokens written in streams
+        self.go = asyncio.Event()
 
     def replica(self) -> LocalServer:
         return LocalServer(self._reply)
@@ -70,6 +72,8 @@ class Fleet:
         if fault == "nonsense":
             return Reply(200, b"<html>", {"content-type": "text/html"})
         await asyncio.sleep(plan.get("pause", 0))
+        if plan.get("wait"):
+            await self.go.wait()
         if body.get("stream"):
             stream = self._stream(id, body, plan["tokens"], fault)
             return Reply(200, headers={"content-type": "text/event-stream"}, stream=stream)

@@ -150,6 +150,6 @@ async def test_closing_ends_the_watch_and_its_connections() -> None:
         await backend.start()
         await until(lambda: len(paths.asked) == 2)
         await backend.close()
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
     names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}  # type: ignore[union-attr]
     assert not any(name.startswith("Watch.") for name in names)

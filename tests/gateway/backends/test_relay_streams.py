@@ -436,7 +436,7 @@ async def test_a_client_that_leaves_takes_the_server_off_its_work() -> None:
         task = asyncio.create_task(ask(backend, CHAT, got=got))
         await got.reached(1)
         task.cancel()
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
         assert got.delivered.completion == 1
         await backend.close()
 

@@ -65,7 +65,7 @@ async def test_it_is_the_same_engine_to_both(pair: tuple[KeptEngine, KeptEngine]
     owner, attached = pair
     assert attached.info == owner.info
     assert attached.pid == owner.pid
-    assert states(pair) == {"healthy"}
+    await until(lambda: states(pair) == {"healthy"})
     request = request_of("a")
     assert await tokens_of(current(attached), request) == await tokens_of(current(owner), request)
 
@@ -73,7 +73,7 @@ async def test_it_is_the_same_engine_to_both(pair: tuple[KeptEngine, KeptEngine]
 async def test_idle_it_proves_itself_now_and_then(pair: tuple[KeptEngine, KeptEngine]) -> None:
     steps = current(pair[0]).stats.steps
     await until(lambda: current(pair[0]).stats.steps > steps)
-    assert states(pair) == {"healthy"}
+    await until(lambda: states(pair) == {"healthy"})
 
 
 async def test_stopped_at_work_it_is_out_for_both_and_back_when_it_goes_on(
@@ -119,7 +119,7 @@ async def test_killed_it_is_found_again_by_both(
     await until(lambda: bool(DEATHS))
     assert [(death.generation, death.requests) for death in DEATHS] == [(1, ("b",))]
     await until(lambda: attached.generation == owner.generation == 2)
-    assert states(pair) == {"healthy"}
+    await until(lambda: states(pair) == {"healthy"})
     assert attached.pid == owner.pid
     assert await tokens_of(current(attached), request_of("a")) == tokens
     assert "Waiting for it to come back." in caplog.text

@@ -15,7 +15,7 @@ from penstock.gateway.engines import KeptEngine, attached_engine, socket_folder,
 from penstock.gateway.health import HealthLimits
 from tests.engine.engines import INFO, until
 
-LIMITS = HealthLimits(silence=2.0, probe_every=30.0, doubt_every=0.1, probe_timeout=0.5)
+LIMITS = HealthLimits(silence=10.0, probe_every=30.0, doubt_every=0.1, probe_timeout=0.5)
 
 
 class Engine:
@@ -101,7 +101,7 @@ async def test_a_step_that_fails_on_the_device_takes_it_out_until_it_computes_a_
 
 async def test_a_loop_that_goes_round_and_computes_nothing_is_found_out() -> None:
     engine = Engine()
-    async with attached(engine, HealthLimits(silence=2.0, probe_every=0.5, probe_timeout=0.5)) as client:
+    async with attached(engine, HealthLimits(silence=10.0, probe_every=0.5, probe_timeout=0.5)) as client:
         engine.computes = False
         await until(lambda: state(client) == "unhealthy")
         assert "probe" in str(client.health.reason(time.monotonic()))
@@ -111,7 +111,7 @@ async def test_a_loop_that_goes_round_and_computes_nothing_is_found_out() -> Non
 
 async def test_parts_of_a_long_prompt_are_work_though_no_token_comes() -> None:
     engine = Engine()
-    async with attached(engine, HealthLimits(silence=2.0, probe_every=0.6, probe_timeout=0.5)) as client:
+    async with attached(engine, HealthLimits(silence=10.0, probe_every=1.5, probe_timeout=0.5)) as client:
         engine.computes = False
         for _ in range(20):
             engine.stats.steps += 1

@@ -164,7 +164,7 @@ def test_the_books_say_what_was_saved(ladder: Ladder) -> None:
     def booked() -> bool:
         return bool(json.loads(ladder.door.command("route", "report", "--json"))["total"]["requests"])
 
-    poll(booked, seconds=10)
+    poll(booked)
     total = json.loads(ladder.door.command("route", "report", "--json"))["total"]
     assert 0 < float(total["spent_usd"]) < float(total["always_expert_usd"])
 
@@ -182,7 +182,7 @@ def test_one_absurd_count_of_a_server_stops_neither_the_ledger_nor_requests_with
             tier.claims = None
     before = _requests(ladder, "frugal")
     assert ladder.ask(story(9), tenant="frugal").status == 200
-    poll(lambda: _requests(ladder, "frugal") == before + 1, seconds=5)
+    poll(lambda: _requests(ladder, "frugal") == before + 1)
 
 
 def _requests(ladder: Ladder, tenant: str) -> int:

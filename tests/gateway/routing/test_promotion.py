@@ -42,7 +42,7 @@ def test_a_check_is_answered_anew_and_kept_nowhere(ladder: Ladder) -> None:
     for _ in range(2):
         before = verdicts(ladder)
         ladder.tier(fact(1), quality=0.1, temperature=0, max_tokens=50, headers={"cache-control": "no-store"})
-        poll(partial(checked_beyond, ladder, before), seconds=10)
+        poll(partial(checked_beyond, ladder, before))
     assert ladder.top.counts["fact"] == 2
 
 
@@ -57,7 +57,7 @@ def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(ladder: Ladd
             before = verdicts(ladder)
             tiers.append(ladder.tier(question, quality=0.1))
             if tiers[-1] == "low":
-                poll(partial(checked_beyond, ladder, before), seconds=10)
+                poll(partial(checked_beyond, ladder, before))
         return tiers
 
     both = [question for number in range(2, 12) for question in (story(number), fact(number))]
@@ -78,6 +78,6 @@ def test_a_kind_of_question_that_went_bad_is_promoted_and_only_that(ladder: Ladd
     # It is healed: probes in the background find out, and questions come back.
     ladder.low.wrong = set()
     numbers = itertools.count(100)
-    poll(lambda: ladder.tier(story(next(numbers)), quality=0.1) == "low", seconds=20)
+    poll(lambda: ladder.tier(story(next(numbers)), quality=0.1) == "low")
     # Each request of a client's was checked once at most, and no request of the monitor's.
     assert verdicts(ladder) <= 2 + len(both) + len(tiers) + 10 + next(numbers) - 100

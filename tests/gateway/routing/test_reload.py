@@ -30,7 +30,7 @@ def reload(ladder: Ladder, config: dict[str, Any], says: str) -> None:
     """Have it read, until its log says so once more."""
     before = log(ladder).count(says)
     ladder.door.reload(config)
-    poll(lambda: log(ladder).count(says) > before, seconds=10)
+    poll(lambda: log(ladder).count(says) > before)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def asked(ladder: Ladder, count: int) -> Iterator[None]:
     try:
         for thread in asking:
             thread.start()
-        poll(lambda: sum(ladder.low.counts.values()) > came, seconds=5)
-        poll(lambda: waiting(ladder) == count - 1, seconds=5)
+        poll(lambda: sum(ladder.low.counts.values()) > came)
+        poll(lambda: waiting(ladder) == count - 1)
         yield
     finally:
         ladder.low.seconds = 0.0
@@ -121,4 +121,4 @@ def test_a_decision_says_how_long_the_answers_might_have_been(ladder: Ladder) ->
         lines = path.read_text().splitlines() if path.exists() else []
         return [json.loads(line).get("most_output_tokens", 0) for line in lines]
 
-    poll(lambda: 22 in allowed(), seconds=10)
+    poll(lambda: 22 in allowed())

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from penstock.gateway.upstream import Origin
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -102,6 +104,12 @@ class RawServer:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+async def without_connections(origin: Origin) -> None:
+    """Wait until it has noticed that each of its connections was closed; the test's timeout is the limit."""
+    while origin._connections:  # noqa: ASYNC110 (what is watched is a set)
+        await asyncio.sleep(0.001)
 
 
 def plain(body: bytes, status: str = "200 OK", **headers: str) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.gateway.upstream import FaultKind, Origin, Timeouts, UpstreamError
 from penstock.gateway.upstream.connection import MAX_HEAD_BYTES
-from tests.gateway.upstream.raw import Handler, Peer, RawServer, chunked, once, plain
+from tests.gateway.upstream.raw import Handler, Peer, RawServer, chunked, once, plain, without_connections
 
 LIMIT = 1000
 QUICK = Timeouts(connect=0.2, first_byte=0.1, idle=0.1)
@@ -159,7 +159,7 @@ async def test_what_an_idle_connection_says_closes_it() -> None:
         for number in (b"1", b"2"):
             with await origin.request(b"GET", b"/") as response:
                 assert await response.read(LIMIT) == number
-            await asyncio.sleep(0.05)
+            await without_connections(origin)
         origin.close()
 
 
@@ -213,11 +213,11 @@ async def test_a_slow_stream_that_keeps_moving_is_not_given_up() -> None:
         await peer.send(HEAD + b"content-length: 20\r\n\r\n")
         for _ in range(20):
             await peer.send(b"x")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         await peer.gone()
 
     async with RawServer(handler) as server:
-        origin = Origin(server.url, timeouts=Timeouts(first_byte=0.3, idle=0.3))
+        origin = Origin(server.url, timeouts=Timeouts(first_byte=1.5, idle=1.5))
         with await origin.request(b"GET", b"/") as response:
             assert b"".join([piece async for piece in response]) == b"x" * 20
         origin.close()

@@ -8,8 +8,9 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.gateway.upstream import Origin, Timeouts, UpstreamError, header_lines
+from penstock.gateway.upstream import origin as origin_module
 from penstock.gateway.upstream.origin import STALE_SECONDS
-from tests.gateway.upstream.raw import Peer, RawServer, always, chunked, once, plain
+from tests.gateway.upstream.raw import Peer, RawServer, always, chunked, once, plain, without_connections
 
 LIMIT = 1 << 20
 
@@ -165,7 +166,7 @@ async def test_a_connection_idle_for_too_long_is_closed_by_us() -> None:
     async with RawServer(handler) as server:
         origin = Origin(server.url, keep_alive=0.05)
         assert await get(origin) == b"x"
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
         assert not origin._connections
         origin.close()
 
@@ -197,7 +198,11 @@ async def test_a_request_that_meets_a_closing_connection_is_sent_once_more_on_a_
     assert [asked.line.split()[1] for asked in server.requests] == ["/1", "/2", "/2"]
 
 
-async def test_a_request_that_ends_a_connection_in_use_is_not_sent_there_again() -> None:
+async def test_a_request_that_ends_a_connection_in_use_is_not_sent_there_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(origin_module, "STALE_SECONDS", 60.0)
+
     async def handler(peer: Peer) -> None:
         await peer.asked()
         await peer.send(plain(b"x"))
@@ -219,7 +224,7 @@ async def test_a_connection_closed_while_idle_is_not_used_again() -> None:
         origin = Origin(server.url)
         for _ in range(3):
             assert await get(origin) == b"x"
-            await asyncio.sleep(0.01)
+            await without_connections(origin)
         origin.close()
     assert len(server.requests) == 3
 
@@ -273,10 +278,9 @@ async def test_a_slow_consumer_holds_the_server_back() -> None:
             held = sum(map(len, response.parts))
             assert held < 1 << 20
             # The server is not blamed for our pause, and goes on when it ends.
-            for _ in range(3):
-                await response.chunk()
-            await asyncio.sleep(0.05)
-            assert sent > before
+            async with asyncio.timeout(30):
+                while sent == before:
+                    await response.chunk()
         origin.close()
 
 
@@ -290,7 +294,7 @@ async def test_cancelling_the_wait_hangs_up_at_once() -> None:
         task = asyncio.create_task(get(origin))
         await server.asked.wait()
         task.cancel()
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
         assert not origin._connections
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -314,7 +318,7 @@ async def test_cancelling_within_the_body_hangs_up_at_once() -> None:
         task = asyncio.create_task(consume())
         await began.wait()
         task.cancel()
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
         origin.close()
 
 
@@ -328,7 +332,7 @@ async def test_leaving_an_answer_half_read_hangs_up() -> None:
         origin = Origin(server.url)
         with await origin.request(b"GET", b"/") as response:
             assert await response.chunk() == b"abc"
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        await asyncio.wait_for(server.hung_up.wait(), 30)
         assert not origin._connections
         origin.close()
 
