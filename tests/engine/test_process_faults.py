@@ -89,7 +89,7 @@ async def test_errors_raised_to_several_do_not_share_their_traces(model: Path) -
 async def test_draining_finishes_what_was_accepted_and_takes_nothing_new(model: Path) -> None:
     client = await EngineClient.start(config_of(model))
     answers = [
-        asyncio.create_task(answers_to(client, request_of(str(at), max_tokens=100))) for at in range(6)
+        asyncio.create_task(answers_to(client, request_of(str(at), max_tokens=500))) for at in range(6)
     ]
     await until(lambda: client.stats.running == 4)
     draining = asyncio.create_task(client.shutdown(60.0))
@@ -98,7 +98,7 @@ async def test_draining_finishes_what_was_accepted_and_takes_nothing_new(model: 
         client.submit(request_of("late"))
     for answer in await asyncio.gather(*answers):
         assert answer[0].ends == ["length"]
-        assert len(answer[0].tokens) == 100
+        assert len(answer[0].tokens) == 500
     await draining
     assert client._process.returncode == 0
     assert not client.alive

@@ -164,9 +164,10 @@ def test_servers_that_register_are_used_until_they_leave_or_fall_silent(
     poll(lambda: known(door, "joined", one))
     with Load(door, "joined") as load:
         load.more("one")
-        assert say("POST", two, ttl=1.5, backend="pool")
+        assert say("POST", two, ttl=60, backend="pool")
         poll(lambda: known(door, "joined", one, two))
         load.more("two")
+        assert not say("POST", two, ttl=1, backend="pool"), "it was known"
         poll(lambda: known(door, "joined", one))  # it did not say that it is still there
         load.more("one")
         assert say("POST", two)

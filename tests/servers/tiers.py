@@ -37,7 +37,7 @@ class SimulatedTier(LocalServer):
         super().__init__(self._respond)
         self.wrong: set[Kind] = set()
         self.silent = False  # it fails every request
-        self.seconds = 0.0  # until it answers
+        self.held = False  # it answers nobody as long as this is so
         self.digits = False  # a character of the prompt is a token, as with a tokenizer that knows no words
         self.says: str | None = None  # in place of any answer
         self.claims: int | None = None  # tokens of any answer, whatever it has
@@ -54,7 +54,8 @@ class SimulatedTier(LocalServer):
         question = body["messages"][-1]["content"]
         kind = kind_of(question)
         self.counts[kind] += 1
-        await asyncio.sleep(self.seconds)
+        while self.held:  # noqa: ASYNC110 (ended by another thread)
+            await asyncio.sleep(0.005)
         if self.silent:
             return answer({"error": {"message": "as told", "type": "test"}}, 500)
         text = self.says if self.says is not None else self._answer(kind, question)
