@@ -6,6 +6,7 @@ With FORBID_SKIPS=1 a skipped test fails, so that nothing goes unchecked unnotic
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -26,6 +27,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 MAY_SKIP = ("gpu", "data")
 FORBIDDEN = os.environ.get("FORBID_SKIPS", "") not in ("", "0")
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays; the collector would go through all of it, half a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _as_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
