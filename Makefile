@@ -30,7 +30,7 @@ test: lint ## Check style, types and import contracts, then run the tests (PYTES
 	@$(KERNELS)
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
-	$(PYTHON_BIN) -m pytest $(PYTEST)
+	tools/tests $(PYTHON_BIN) $(PYTEST)
 
 test-all: lint ## The same, with the slow tests and those against other systems
 	@tools/packages redis-server cc=gcc,libc6-dev

@@ -134,3 +134,20 @@ def test_a_module_that_skips_itself_fails_where_skips_are_forbidden(tmp_path: Pa
     (tmp_path / "test_it.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
     assert "1 error" in outcome(tmp_path, "1")
     assert "1 skipped" in outcome(tmp_path, "0")
+
+
+@pytest.mark.parametrize("failing", ["faults", "text"])
+def test_all_tests_are_run_and_fail_if_one_of_either_process_does(failing: str, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "tests", tmp_path / "tools")
+    folders = ("gateway", "faults", "cli", "bench", "benchmarks", "text")
+    for name in folders:
+        file = tmp_path / "tests" / name / f"test_{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"def test_in_{name}(): assert {name != failing}\n")
+    done = subprocess.run(
+        [tmp_path / "tools" / "tests", sys.executable], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert all(f"test_{name}.py" in done.stdout for name in folders)
+    assert f"FAILED tests/{failing}/test_{failing}.py" in done.stdout
