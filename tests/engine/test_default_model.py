@@ -16,13 +16,19 @@ QUESTIONS = [
     "Explain gravity to a child in two sentences.",
     "Write a haiku about rivers.",
     "List three uses of a hammer.",
+    "Translate 'good morning' into Spanish.",
     "What is 17 plus 25?",
     "Write a Python function that reverses a string.",
+    "Who wrote Hamlet?",
     "Give me a recipe for pancakes.",
     "Why is the sky blue?",
+    "Name five animals that live in the sea.",
     "What does HTTP stand for?",
     "Summarize the plot of Cinderella.",
+    "How do I boil an egg?",
+    "What is the largest planet?",
     "Tell me a joke about computers.",
+    "Compare cats and dogs as pets.",
     "What happened in 1969?",
     "Write an email that declines a meeting.",
     "What is a prime number?",
@@ -36,7 +42,7 @@ def test_greedy_answers_equal_those_of_transformers(default_reference: Any) -> N
     with LLM(precision="float32") as llm:
         conversations = [[{"role": "user", "content": question}] for question in QUESTIONS]
         answers = llm.chat(conversations, SamplingParams(temperature=0.0, max_tokens=TOKENS))
-    assert sum(len(answer.outputs[0].token_ids) for answer in answers) > 500
+    assert sum(len(answer.outputs[0].token_ids) for answer in answers) > 600
     for question, answer in zip(QUESTIONS, answers, strict=True):
         prompt, output = answer.prompt_token_ids, answer.outputs[0].token_ids
         with torch.no_grad():

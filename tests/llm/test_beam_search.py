@@ -15,16 +15,25 @@ PROMPTS = [
     "The capital of France is",
     "Once upon a time in",
     "Water boils at a temperature",
+    "The three primary colours are",
     "To make tea, you",
+    "A prime number is a",
     "The largest planet is the",
+    "My favourite animal is the",
     "In 1969,",
     "She opened the door and",
     "def reverse(text):",
+    "The opposite of hot is",
+    "Two plus two is equal",
+    "The sun rises in the",
     "Shakespeare wrote many plays",
+    "The recipe needs eggs,",
+    "He lost his keys, so",
+    "Rivers flow into the",
     "Bees make honey from the",
     "The first month of the year is",
 ]
-TOKENS = 16
+TOKENS = 24
 WIDTH = 4
 
 
