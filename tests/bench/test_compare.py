@@ -67,6 +67,20 @@ def test_of_one_run_the_spread_is_not_known() -> None:
     assert "A?" in text
 
 
+def test_a_figure_that_a_run_lacks_is_named_and_the_others_keep_their_spread() -> None:
+    at_once = [Timing(0.0, wanted=2, input_tokens=5, tokens_at=[1.0, 1.0], output_tokens=2, ended=1.0)]
+    lacking = content([run(wall=1.0), run(wall=1.1, timings=at_once)])
+    whole = content([run(wall=1.0), run(wall=1.1)])
+    found = compare(lacking, whole)
+    lacks = [one.label for one in found if one.beyond_spread is None]
+    assert lacks
+    assert figure(found, "wall_seconds").beyond_spread is not None
+    text = shown(lacking, whole, found)
+    assert "2 and 2 repeats" in text
+    assert f"Not in enough runs for a spread: {', '.join(lacks)}." in text
+    assert "One run of a side alone" not in text
+
+
 def test_equal_figures_have_no_winner() -> None:
     found = figure(compare(side(2.0, 2.0), side(2.0, 2.0)), "wall_seconds")
     assert (found.ratio, found.better, found.beyond_spread) == (1.0, None, False)

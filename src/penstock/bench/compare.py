@@ -113,7 +113,7 @@ def compare_items(content: dict[str, Any]) -> Iterator[Item]:
         yield _table(run, names, [one for one in comparisons if one.run == run])
     for letter, name, side in zip("AB", names, content["sides"], strict=True):
         yield from doubts(_whole(side), f"{letter}, {name}, ")
-    yield _chance(comparisons)
+    yield from _chances(comparisons)
 
 
 def comparisons_of(content: dict[str, Any]) -> list[Comparison]:
@@ -200,15 +200,20 @@ def _surroundings_differ(content: dict[str, Any]) -> Iterator[Note]:
         )
 
 
-def _chance(comparisons: Sequence[Comparison]) -> Note:
+def _chances(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     """How much a winner means: of all orders of the repeats, two keep the sides apart."""
-    if any(one.beyond_spread is None for one in comparisons):
-        return Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
-    a, b = (min(getattr(one, side).repeats for one in comparisons) for side in "ab")
-    return Note(
+    known = [one for one in comparisons if one.beyond_spread is not None]
+    if not known:
+        yield Note("One run of a side alone: the spread is not known. Repeat with -r 3 or more.", "bad")
+        return
+    a, b = (min(getattr(one, side).repeats for one in known) for side in "ab")
+    yield Note(
         "Neither is better where the ranges of the repeats touch. Of two equal servers, with "
         f"{a} and {b} repeats, one figure in {round(comb(a + b, a) / 2)} has a winner by chance."
     )
+    # Such as the speed of answers whose tokens came all at once.
+    if rare := dict.fromkeys(one.label for one in comparisons if one.beyond_spread is None):
+        yield Note(f"Not in enough runs for a spread: {', '.join(rare)}.", "bad")
 
 
 def _table(run: str, names: Sequence[str], comparisons: Sequence[Comparison]) -> Table:
