@@ -222,6 +222,14 @@ def test_a_request_too_large_by_itself_ends_alone_with_what_to_do(overlaps: bool
     assert "memory_fraction" in (engine.errors["large"] or "")
 
 
+def serve_urgent_beside_others(engine: Engine) -> None:
+    for name in "abc":
+        engine.submit(name, [ord(name), 2, 3], max_tokens=30, priority=5)
+    engine.step()
+    engine.submit("urgent", [7, 8, 9], max_tokens=5)
+    engine.run()
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_who_shares_the_device_with_a_step_in_flight_is_not_by_itself(point: str) -> None:
     """The device has memory for three sequences, of the step in flight and the next one together."""
@@ -232,11 +240,7 @@ def test_who_shares_the_device_with_a_step_in_flight_is_not_by_itself(point: str
         return (point, OutOfDeviceMemory("no memory")) if crowded else None
 
     engine = Engine(overlaps=True, fault=fault)
-    for name in "abc":
-        engine.submit(name, [ord(name), 2, 3], max_tokens=30, priority=5)
-    engine.step()
-    engine.submit("urgent", [7, 8, 9], max_tokens=5)
-    engine.run()
+    serve_urgent_beside_others(engine)
     assert engine.loop.stats().oom_steps > 0
     assert set(engine.ends.values()) == {"length"}
 
@@ -249,11 +253,7 @@ def test_who_lacks_what_others_hold_is_not_by_itself() -> None:
         return ("at once", OutOfDeviceMemory("no memory")) if short else None
 
     engine = Engine(overlaps=False, fault=fault)
-    for name in "abc":
-        engine.submit(name, [ord(name), 2, 3], max_tokens=30, priority=5)
-    engine.step()
-    engine.submit("urgent", [7, 8, 9], max_tokens=5)
-    engine.run()
+    serve_urgent_beside_others(engine)
     assert engine.loop.stats().oom_steps > 0
     assert set(engine.ends.values()) == {"length"}
 
