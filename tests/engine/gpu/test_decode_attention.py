@@ -14,6 +14,7 @@ from penstock.engine.gpu.cache import PagedLayer, allocate
 from penstock.engine.gpu.kernels import decode_attention
 from penstock.engine.gpu.kernels.decode_attention import (
     attend_decodes,
+    begin_decodes,
     workspace,
 )
 from penstock.engine.gpu.kernels.decode_prefixes import choose_shared_splits
@@ -30,11 +31,16 @@ class Case:
     def attend(self, **options: float | int | None) -> Tensor:
         sequences, heads, dim = self.query.shape
         splits = self.batch.shared.splits if self.batch.shared else 1
-        room = workspace(sequences, heads, dim, splits, self.query.device)
+        longest = int(self.batch.lengths.max())
+        windows = {options.get("window")}
+        room = workspace(sequences, heads, dim, splits, self.query.device, longest=longest, windows=windows)
         out = torch.full(
             (sequences, heads * dim), float("nan"), dtype=self.query.dtype, device=self.query.device
         )
         for _ in range(2):  # a launch leaves the workspace as it found it
+            begin_decodes(self.layer, self.batch, room)
+            if self.query.is_cuda:  # in a step, kernels lie between
+                torch.cuda.synchronize()
             attend_decodes(self.query, self.layer, self.batch, scale=SCALE, room=room, out=out, **options)
         return out
 
@@ -125,6 +131,20 @@ def test_any_cut_of_the_work_gives_the_same(
     """One program reads several heads to their ends; many leave partial results that the last one merges."""
     monkeypatch.setattr(decode_attention, "processors", lambda device: programs)
     make_case([70, 330, 3], device, kv_heads=1).check()
+    share(make_case([70, 130, 95], device, kv_heads=1, shared=64), 64, [0, 1, 2], 2).check()
+
+
+def test_what_is_no_number_stays_with_its_sequence(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_attention, "processors", lambda device: 1)
+    case = make_case([70, 40, 90], device, kv_heads=1)
+    expected = case.attend()
+    first = case.batch.tables[case.batch.slots[0].long(), 0].long()
+    case.layer.values[first] = float("nan")
+    seen = case.attend()
+    assert seen[0].isnan().all()
+    torch.testing.assert_close(seen[1:], expected[1:])
 
 
 def test_padding_gives_zeros(device: torch.device) -> None:
@@ -142,9 +162,38 @@ def test_half_precision_is_near(device: torch.device) -> None:
     make_case([100, 40], device, dtype=torch.float16).check(tolerance=3e-3)
 
 
-def test_eight_bit_vectors_are_scaled(device: torch.device) -> None:
-    case = make_case([100, 40], device, dtype=torch.float16, cache_dtype=torch.float8_e4m3fn)
+@pytest.mark.parametrize("dim", [64, 80, 128, 256])
+@pytest.mark.parametrize("block_size", [16, 64])
+def test_eight_bit_vectors_are_scaled(dim: int, block_size: int, device: torch.device) -> None:
+    case = make_case(
+        [100, 40, 5],
+        device,
+        dim=dim,
+        block_size=block_size,
+        dtype=torch.float16,
+        cache_dtype=torch.float8_e4m3fn,
+    )
     case.check(tolerance=1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+@pytest.mark.parametrize("cache_dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_many_sequences_of_many_tiles(dim: int, cache_dtype: torch.dtype, device: torch.device) -> None:
+    lengths = torch.randint(1, 1500, (90,), generator=torch.Generator().manual_seed(dim)).tolist()
+    case = make_case(
+        lengths,
+        device,
+        dim=dim,
+        kv_heads=4,
+        group=4,
+        block_size=64,
+        dtype=torch.bfloat16,
+        cache_dtype=cache_dtype,
+    )
+    expected = reference_decode.attend_decodes(case.query, case.layer, case.batch, scale=SCALE)
+    found = case.attend().float()
+    assert ((found - expected).norm() / expected.norm()) < 1e-2
 
 
 def test_scores_are_capped(device: torch.device) -> None:

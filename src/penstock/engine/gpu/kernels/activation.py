@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
+from penstock.engine.gpu.kernels.numbers import ceil_div, power_of_two
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 from penstock.engine.kernels.activation import Activation
@@ -116,12 +117,12 @@ def activate(
     by_row, by_column = (None, None) if factors is None else factors
     options = {"KIND": activation, "FACTORS": factors is not None, **overlapped()}
     if scales is None:
-        grid = (rows, triton.cdiv(inner, _BLOCK))
+        grid = (rows, ceil_div(inner, _BLOCK))
         _activate[grid](
             gate_up, by_row, by_column, out, inner, *strides, **options, BLOCK=_BLOCK, num_warps=8
         )
     else:
-        block = triton.next_power_of_2(inner)
+        block = power_of_two(inner)
         _activate_fp8[(rows,)](
             gate_up, by_row, by_column, out, scales, inner, *strides, **options,
             BLOCK=block, num_warps=row_warps(block),

@@ -21,7 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels import chunk_hopper, chunk_widen
-from penstock.engine.gpu.kernels.numbers import HIDDEN, LOG2E
+from penstock.engine.gpu.kernels.numbers import HIDDEN, LOG2E, ceil_div, power_of_two
 
 CHUNK_TILE = 128  # queries; a program takes as many of them as fit its rows with all heads of a group
 
@@ -82,10 +82,10 @@ def attend_chunks(
             return
     group = heads // layer.kv_heads
     shape = choose_shape(query, layer)
-    block_m = max(shape.block_m, triton.next_power_of_2(group))
-    padded = triton.next_power_of_2(head_dim)
+    block_m = max(shape.block_m, power_of_two(group))
+    padded = power_of_two(head_dim)
     queries = block_m // group
-    pieces = triton.cdiv(CHUNK_TILE, queries)
+    pieces = ceil_div(CHUNK_TILE, queries)
     keys: Any = layer.keys
     values: Any = layer.values
     if shape.bulk:

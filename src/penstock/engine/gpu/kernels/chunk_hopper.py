@@ -21,6 +21,7 @@ from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.chunk_loads import PANEL, STAGES, load_tiles
 from penstock.engine.gpu.kernels.chunk_products import ahead, weigh_tiles
+from penstock.engine.gpu.kernels.numbers import ceil_div, power_of_two
 
 ROWS = 128  # of a tile: queries times heads of a group, half of them for each warpgroup
 
@@ -57,10 +58,10 @@ def attend(
 ) -> None:
     heads, head_dim = query.shape[1], query.shape[2]
     group = heads // layer.kv_heads
-    padded = max(triton.next_power_of_2(head_dim), PANEL.value)
+    padded = max(power_of_two(head_dim), PANEL.value)
     block_n = 64 if padded > 128 else 128
     queries = ROWS // group
-    pieces = triton.cdiv(tile, queries)
+    pieces = ceil_div(tile, queries)
     work = batch.tiles.shape[0] * pieces * layer.kv_heads
     processors = torch.cuda.get_device_properties(query.device).multi_processor_count
     box = [min(layer.block_size, block_n), PANEL.value]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from penstock.engine.gpu.batch import ChunkBatch
 from penstock.engine.gpu.cache import PagedLayer
+from penstock.engine.gpu.kernels.numbers import ceil_div, power_of_two
 
 FEWEST_QUERIES = 128  # a sequence, on average: so often must a key be read for its copy to pay
 MOST_BYTES = 256 << 20  # of keys and values together, beside the activations that memory is kept for
@@ -39,7 +40,7 @@ def widen(layer: PagedLayer, batch: ChunkBatch, dtype: torch.dtype) -> tuple[Pag
     values = torch.empty_like(keys)
     tables = torch.empty_like(batch.tables)
     vectors = layer.kv_heads * layer.block_size
-    _widen[(blocks, triton.cdiv(vectors, _ROWS))](
+    _widen[(blocks, ceil_div(vectors, _ROWS))](
         layer.keys,
         layer.values,
         layer.key_scales,
@@ -56,7 +57,7 @@ def widen(layer: PagedLayer, batch: ChunkBatch, dtype: torch.dtype) -> tuple[Pag
         tables.stride(0),
         VECTORS=vectors,
         DIM=layer.head_dim,
-        PADDED=triton.next_power_of_2(layer.head_dim),
+        PADDED=power_of_two(layer.head_dim),
         BLOCK_SIZE=layer.block_size,
         ROWS=_ROWS,
         SEQUENCES=_SEQUENCES,

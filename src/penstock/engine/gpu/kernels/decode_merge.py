@@ -10,11 +10,10 @@ import triton.language as tl
 def keep_group(
     total, best, sums, GROUP: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, PADDED: tl.constexpr
 ):  # fmt: skip
-    """(WIDE, PADDED), (WIDE,), (WIDE,) of what `read_tiles` gives: without the rows that only pad."""
-    total = tl.trans(total)
+    """(PADDED, WIDE), (WIDE,), (WIDE,) of (PADDED, ROWS), (ROWS,), (ROWS,): no rows that only pad."""
     if ROWS > WIDE:
         real = tl.arange(0, ROWS) < GROUP
-        total = tl.sum(tl.where(real[:, None], total, 0.0).reshape(ROWS // WIDE, WIDE, PADDED), 0)
+        total = tl.sum(tl.where(real[None, :], total, 0.0).reshape(PADDED, ROWS // WIDE, WIDE), 1)
         best = tl.max(tl.where(real, best, float("-inf")).reshape(ROWS // WIDE, WIDE), 0)
         sums = tl.sum(tl.where(real, sums, 0.0).reshape(ROWS // WIDE, WIDE), 0)
     return total, best, sums
@@ -31,9 +30,9 @@ def merge_pieces(
     WIDE: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """What programs left of one KV head."""
+    """What programs left of one sequence and KV head."""
     heads = tl.arange(0, WIDE)[:, None]
-    total = tl.zeros((WIDE, PADDED), tl.float32)
+    total = tl.zeros((PADDED, WIDE), tl.float32)
     best = tl.full((WIDE,), float("-inf"), tl.float32)
     sums = tl.zeros((WIDE,), tl.float32)
     for origin in range(0, pieces, PIECES):
@@ -56,24 +55,27 @@ def add_prefix(
     pieces,  # 0: the sequence has no shared prefix
     splits,
     PIECES: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,
     GROUP: tl.constexpr,
     WIDE: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """What a sequence sees alone, and the prefix that it shares."""
+    """What a sequence sees alone, and the prefix that it shares. No loop: loads are not made ahead of time in
+    one that has another within."""
     heads = tl.arange(0, WIDE)[:, None]
-    for origin in range(0, pieces, PIECES):
-        number = origin + tl.arange(0, PIECES)[None, :]
-        mask = (number < pieces) & (heads < GROUP)
-        total, best, sums = _add(
-            total, best, sums, accumulators, bounds, (row + heads) * splits + number, mask, PADDED
-        )
+    for origin in tl.static_range(0, MOST_SPLITS, PIECES):
+        if origin < pieces:
+            number = origin + tl.arange(0, PIECES)[None, :]
+            mask = (number < pieces) & (heads < GROUP)
+            total, best, sums = _add(
+                total, best, sums, accumulators, bounds, (row + heads) * splits + number, mask, PADDED
+            )
     return total, best, sums
 
 
 @triton.jit
 def _add(
-    total,  # (ROWS, PADDED), in units of 2 ** best
+    total,  # (PADDED, ROWS), in units of 2 ** best
     best,  # (ROWS,)
     sums,
     accumulators,  # (anything, PADDED)
@@ -88,8 +90,8 @@ def _add(
     maxima = tl.load(bounds + places * 2, mask=mask, other=float("-inf"), cache_modifier=".cg")
     pieces = tl.load(bounds + places * 2 + 1, mask=mask, other=0.0, cache_modifier=".cg")
     parts = tl.load(
-        accumulators + places[:, :, None] * PADDED + dims[None, None, :],
-        mask=mask[:, :, None],
+        accumulators + places[None, :, :] * PADDED + dims[:, None, None],
+        mask=mask[None, :, :],
         other=0.0,
         cache_modifier=".cg",
     )
@@ -97,5 +99,5 @@ def _add(
     reference = tl.where(higher == float("-inf"), 0.0, higher)
     shares = tl.exp2(maxima - reference[:, None])
     decay = tl.exp2(best - reference)
-    total = total * decay[:, None] + tl.sum(parts * shares[:, :, None], 1)
+    total = total * decay[None, :] + tl.sum(parts * shares[None, :, :], 2)
     return total, higher, sums * decay + tl.sum(pieces * shares, 1)

@@ -17,7 +17,7 @@ from penstock.engine.gpu.batch import TILE_MEMBERS, DecodeBatch, SharedPrefixes
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.decode_tiles import LEAST_ROWS, TYPES, VALUE_FACTOR
 from penstock.engine.gpu.kernels.launch import overlapped
-from penstock.engine.gpu.kernels.numbers import LOG2E
+from penstock.engine.gpu.kernels.numbers import LOG2E, power_of_two
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def attend_prefixes(
     shape = choose_prefix_shape(layer)
     scaled = layer.key_scales is not None
     group = heads // layer.kv_heads
-    wide = triton.next_power_of_2(group)
+    wide = power_of_two(group)
     members = max(1, min(TILE_MEMBERS, shape.rows // wide))
     # Not `launch_pdl`: the next kernel begins early, and relies on everything before this one.
     _attend_prefixes[(shared.slots.shape[0] * (TILE_MEMBERS // members), layer.kv_heads, shared.splits)](
@@ -93,7 +93,7 @@ def attend_prefixes(
         WIDE=wide,
         ROWS=max(LEAST_ROWS, members * wide),
         DIM=dim,
-        PADDED=triton.next_power_of_2(dim),
+        PADDED=power_of_two(dim),
         BLOCK=layer.block_size,
         TILE=shape.tile,
         SCALED=scaled,

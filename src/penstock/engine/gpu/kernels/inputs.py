@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
+from penstock.engine.gpu.kernels.numbers import ceil_div
 
 _ROWS = 32  # a program
 
@@ -62,7 +63,7 @@ def gather_inputs(
     A token that could not be drawn is read as 0: what comes of it is thrown away.
     """
     rows = slots.shape[0]
-    _gather_inputs[(triton.cdiv(rows, _ROWS),)](
+    _gather_inputs[(ceil_div(rows, _ROWS),)](
         tokens_table,
         block_table,
         slots,

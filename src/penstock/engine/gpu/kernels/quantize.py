@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
+from penstock.engine.gpu.kernels.numbers import power_of_two
 from penstock.engine.gpu.quantized import FP8_MAX
 from penstock.engine.gpu.reference_rows import LEAST_SCALE
 
@@ -50,7 +51,7 @@ def quantize_rows(x: Tensor, *, out: Tensor, scales: Tensor) -> None:
     rows, size = x.shape
     if rows == 0:
         return
-    block = triton.next_power_of_2(size)
+    block = power_of_two(size)
     _quantize_rows[(rows,)](
         x,
         out,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
+from penstock.engine.gpu.kernels.numbers import ceil_div, power_of_two
 from penstock.engine.gpu.kernels.quantize import fp8_scale, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 
@@ -179,8 +180,8 @@ def rotate_and_store(
     norm = query_norm is not None
     shape = choose_shape(rows)
     scales = layer.key_scales
-    groups = triton.cdiv(heads, shape.heads) + 2 * triton.cdiv(kv_heads, shape.heads)
-    _rotate_and_store[(triton.cdiv(rows, shape.rows), groups)](
+    groups = ceil_div(heads, shape.heads) + 2 * ceil_div(kv_heads, shape.heads)
+    _rotate_and_store[(ceil_div(rows, shape.rows), groups)](
         qkv,
         *((None, None) if factors is None else factors),
         layer.keys,
@@ -209,8 +210,8 @@ def rotate_and_store(
         BLOCK_SIZE=layer.block_size,
         ROWS=shape.rows,
         GROUP=shape.heads,
-        HALF_BLOCK=triton.next_power_of_2(half),
-        REST_BLOCK=triton.next_power_of_2(max(dim - 2 * half, 1)),
+        HALF_BLOCK=power_of_two(half),
+        REST_BLOCK=power_of_two(max(dim - 2 * half, 1)),
         num_warps=shape.warps,
         **overlapped(),
     )

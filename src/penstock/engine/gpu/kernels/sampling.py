@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
-from penstock.engine.gpu.kernels.numbers import LOG2E
+from penstock.engine.gpu.kernels.numbers import LOG2E, ceil_div, power_of_two
 from penstock.engine.gpu.kernels.thresholds import find_thresholds, load_largest, scaled
 from penstock.engine.layers.sampler import NO_TOKEN, Parameters
 
@@ -238,7 +238,7 @@ def draw(
     rows, vocab = logits.shape
     if rows == 0:
         return
-    chunks = triton.cdiv(vocab, _BLOCK)
+    chunks = ceil_div(vocab, _BLOCK)
     thresholds = None
     if filtered:
         tops, thresholds = find_thresholds(logits, parameters, slots, _BLOCK, _WARPS)
@@ -246,7 +246,7 @@ def draw(
         tops = logits.new_empty((rows, chunks), dtype=torch.float32)
     scores = torch.empty_like(tops)
     winners = torch.empty_like(tops, dtype=torch.int32)
-    shape = triton.next_power_of_2(chunks)
+    shape = power_of_two(chunks)
     _race[(rows, chunks)](
         logits,
         tops,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from penstock.engine.gpu.kernels.activation import activated
 from penstock.engine.gpu.kernels.launch import overlapped
+from penstock.engine.gpu.kernels.numbers import ceil_div
 from penstock.engine.gpu.kernels.skinny_shapes import DotShape, RowShape, choose_dot, choose_row
 from penstock.engine.kernels.activation import Activation
 
@@ -272,7 +273,7 @@ def _launch(
         "num_warps": shape.warps,
         **overlapped(),
     }
-    grid = (triton.cdiv(count, shape.block_n),)
+    grid = (ceil_div(count, shape.block_n),)
     if isinstance(shape, RowShape):
         vector = 16 // weight.itemsize
         _row_kernel[grid](*pointers, count, eps, multiplier, VEC=vector, DEPTH=shape.depth, **options)

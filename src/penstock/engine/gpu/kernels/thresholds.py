@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
-from penstock.engine.gpu.kernels.numbers import LOG2E
+from penstock.engine.gpu.kernels.numbers import LOG2E, ceil_div, power_of_two
 from penstock.engine.layers.sampler import Parameters
 
 _LEVELS = tl.constexpr(16)
@@ -279,8 +279,8 @@ def find_thresholds(
     """[rows, chunks] the largest logit of each `block` tokens, and [rows] the least scaled value that may be
     drawn; minus infinity where a row filters nothing."""
     rows, vocab = logits.shape
-    chunks = triton.cdiv(vocab, block)
-    padded = triton.next_power_of_2(chunks)
+    chunks = ceil_div(vocab, block)
+    padded = power_of_two(chunks)
     tops, bottoms = logits.new_empty((2, rows, chunks), dtype=torch.float32)
     weights = logits.new_empty((rows, chunks, _LEVELS.value), dtype=torch.float32)
     candidates = logits.new_empty((rows, chunks, block), dtype=torch.float32)
