@@ -96,6 +96,8 @@ class Measurement:
         say(f"{subject.name}: loading")
         core = self.engine(subject)
         say(f"{subject.name}: loaded in {core.info.load_seconds:.1f} s")
+        gc.collect()
+        gc.freeze()  # as an engine's process does
         self.content.setdefault("engines", {})[subject.name] = dataclasses.asdict(core.info)
         for workload in workloads:
             try:
@@ -207,6 +209,7 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
             run.run_subject(subject, workloads, repeats=options.repeats)
         except Exception:
             run.failed(subject.name)
+        gc.unfreeze()
         gc.collect()
         if run.device.type == "cuda":
             torch.cuda.empty_cache()

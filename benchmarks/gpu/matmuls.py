@@ -1,10 +1,15 @@
 """Choose the library's algorithms for the matrix products of decode steps, by measuring them on this GPU.
 
   PYTHONPATH=src python -m benchmarks.gpu.matmuls --json src/penstock/engine/gpu/blas_choices.json
+  PYTHONPATH=src python -m benchmarks.gpu.matmuls --json src/penstock/engine/gpu/blas_choices.json --summands
 
 For each matrix and number of rows, what cuBLASLt proposes, and what is close to the best of it, is held
 against what torch takes by itself. An algorithm is chosen if it is faster by more than 2% in two separate
 passes. All products of a measurement have different weights, of more bytes than any cache holds.
+
+Products that are added to the residual stream may be left in several summands, which are added up on the
+way: these are held, adding included, against what was chosen of whole products (`--summands`, when that is
+known).
 """
 
 from __future__ import annotations
@@ -20,17 +25,19 @@ from statistics import median
 
 import torch
 
-from penstock.engine.gpu.blas import Blas, BlasError, Product, blas_of
+from penstock.engine.gpu.blas import ALIGNMENT, SUMMANDS, Blas, BlasError, Product, blas_of
 from penstock.engine.gpu.blas_choices import (
     FINE_ROWS,
     Algorithm,
     Choices,
     Table,
+    choice,
     matrix_name,
     read,
     version_name,
     write,
 )
+from penstock.engine.gpu.kernels.norm import add_norm
 
 from .subjects import Shape, Subject
 
@@ -38,6 +45,7 @@ SUBJECTS = ("llama8b:bfloat16", "qwen0.6b:bfloat16")
 PROPOSED = 24  # algorithms of one request
 FINALISTS = 4
 WORTH = 0.98  # of torch's time: what is not below is not chosen
+WORTH_SUMMANDS = 0.99  # of the whole product's, adding included
 WEIGHT_BYTES = 768 << 20  # that a measurement reads
 ERROR = {1: 2e-2, 2: 5e-3}  # relative, of all of a product; by bytes of a number
 CLUSTERS = (2, 3, 4, 5, 6, 8)  # 1x1, 2x1, 4x1, 1x2, 2x2, 1x4 programs
@@ -70,7 +78,7 @@ class Matrix:
     """One of a step's matrices, as often as it takes that no product finds its weight cached."""
 
     def __init__(self, blas: Blas, dtype: torch.dtype, outputs: int, inputs: int, times: int) -> None:
-        self.name = matrix_name(str(dtype).removeprefix("torch."), outputs, inputs)
+        self.name = self.name_of(dtype, outputs, inputs, 1)
         self.times = times  # in a step
         self.shape = (dtype, outputs, inputs)
         self.choices: Choices = {}
@@ -78,6 +86,65 @@ class Matrix:
         count = min(64, max(2, -(-WEIGHT_BYTES // (outputs * inputs * dtype.itemsize))))
         self._weights = [random(outputs, inputs, dtype, blas.device, 0.02) for _ in range(count)]
         self._one = torch.ones((), device=blas.device)
+
+    @staticmethod
+    def name_of(dtype: torch.dtype, outputs: int, inputs: int, summands: int) -> str:
+        return matrix_name(str(dtype).removeprefix("torch."), outputs, inputs, summands)
+
+    def in_summands(self, rows: int, whole: Algorithm | None) -> tuple[dict[int, Choices], str]:
+        """What is chosen of products in summands, by how many, and a line that says so; `whole`: what is
+        chosen of those in one. The residual and the norm behind it are measured with each."""
+        dtype, outputs, inputs = self.shape
+        x = random(rows, inputs, dtype, self._blas.device, 1.0)
+        hidden = random(rows, outputs, dtype, self._blas.device, 1.0)
+        normed, weight = torch.empty_like(hidden), torch.ones_like(hidden[0])
+
+        def added(work: Callable[[torch.Tensor], object], out: torch.Tensor) -> torch.cuda.CUDAGraph:
+            def both(matrix: torch.Tensor) -> None:
+                work(matrix)
+                add_norm(hidden, out, weight, 1e-5, multiplier=0.0, out=normed)
+
+            both(self._weights[0])
+            return self._captured(both)
+
+        def graph_of(algorithm: Algorithm | None, summands: int) -> Candidate:
+            product = Product(self._blas, dtype, outputs, inputs, rows, summands)
+            out = torch.empty(product.shape, dtype=product.dtype, device=self._blas.device)
+            if algorithm is None:
+                return Candidate(None, added(lambda matrix: self._multiply(x, matrix, out), out), (x, out))
+            work = self._work(product, algorithm, x, out)
+            work(self._weights[0])
+            expected = x.float() @ self._weights[0].float().t()
+            found = out.float().sum(0) if summands > 1 else out.float()
+            if not float((found - expected).norm() / expected.norm()) <= ERROR[dtype.itemsize]:
+                raise BlasError(f"The product in {summands} summands by algorithm {algorithm.id} is wrong.")
+            return Candidate(algorithm, added(work, out), (x, out))
+
+        candidates, cuts = [graph_of(whole, 1)], [1]
+        for summands in SUMMANDS[1:]:
+            if inputs * dtype.itemsize % (summands * ALIGNMENT):
+                continue
+            product = Product(self._blas, dtype, outputs, inputs, rows, summands)
+            for algorithm in dict.fromkeys(product.heuristics(PROPOSED // 2, split=False)):
+                try:
+                    candidates.append(graph_of(algorithm, summands))
+                    cuts.append(summands)
+                except BlasError as error:
+                    complain(str(error))
+        first = compare([each.graph for each in candidates], 3)
+        ranked = [0, *sorted(range(1, len(candidates)), key=lambda index: first[index])[:FINALISTS]]
+        passes = [compare([candidates[index].graph for index in ranked], 10) for _ in range(2)]
+        unit = 1000 / self.products
+        chosen: dict[int, Choices] = {summands: {rows: None} for summands in SUMMANDS[1:]}
+        text = f"rows {rows:4d}  {self.name:26s} whole {unit * passes[0][0]:6.1f} us"
+        if len(ranked) > 1:
+            best = min(range(1, len(ranked)), key=lambda place: sum(one[place] for one in passes))
+            winner, summands = candidates[ranked[best]], cuts[ranked[best]]
+            text += f"  in {summands} {unit * passes[0][best]:6.1f} us  {passes[0][best] / passes[0][0]:.3f}"
+            if all(one[best] < WORTH_SUMMANDS * one[0] for one in passes):
+                chosen[summands][rows] = winner.algorithm
+                text += f"  {winner.algorithm and tuple(winner.algorithm)}"
+        return chosen, text
 
     def finalists(self, rows: int) -> tuple[list[Candidate], int, int]:
         """Torch's choice, then the best others; how many were tried, and how many proposals did not do."""
@@ -265,6 +332,29 @@ def tune(
         say(f"rows {rows:4d}  torch {plain:7.3f}  chosen {chosen:7.3f}  {chosen / plain - 1:+.1%}")
 
 
+def tune_summands(
+    subject: Subject,
+    blas: Blas,
+    sizes: Sequence[int],
+    until: float,
+    known: dict[str, Choices],
+    save: Callable[[str, Choices], None],
+) -> None:
+    shape = Shape.of(subject.model)
+    dtype = getattr(torch, subject.precision)
+    _, output, _, down = shape.layer_matrices()
+    matrices = [Matrix(blas, dtype, *size, shape.layers) for size in (output, down)]
+    for rows in coarse_first(sizes):
+        if time.perf_counter() - BEGAN > until:
+            say(f"{subject.spelled}: out of time at {rows} rows")
+            break
+        for matrix in matrices:
+            found, text = matrix.in_summands(rows, choice(known.get(matrix.name, {}), rows))
+            say(text)
+            for summands, choices in found.items():
+                save(Matrix.name_of(*matrix.shape, summands), choices)
+
+
 def line(rows: int, name: str, found: Measured) -> str:
     plain, best = median(found.torch), median(found.best)
     tried = f"{found.tried} tried" + (f", {found.refused} refused" if found.refused else "")
@@ -290,11 +380,14 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--subject", action="append", default=[], metavar="MODEL[:PRECISION]", help="may be repeated")
     add("--rows", default="", metavar="N,N", help="every eighth up to 256 unless given")
+    add("--summands", action="store_true", help="choose which products are left in summands")
     add("--seconds", type=float, default=50.0, help="after so many no further size is begun")
     add("--json", type=Path, required=True, metavar="FILE", help="the table; what it holds already is kept")
     options = parser.parse_args(arguments)
     options.subjects = [Subject.read(text) for text in options.subject or SUBJECTS]
     options.rows = [int(rows) for rows in options.rows.split(",") if rows] or [*range(16, FINE_ROWS + 1, 8)]
+    if options.summands and any(each.precision == "fp8" for each in options.subjects):
+        parser.error("products in eight bits are not left in summands.")
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU here.")
     return options
@@ -321,7 +414,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, subject in enumerate(options.subjects):
             spent = time.perf_counter() - BEGAN
             until = spent + (options.seconds - spent) / (len(options.subjects) - number)
-            tune(subject, blas, options.rows, until, save)
+            if options.summands:
+                tune_summands(subject, blas, options.rows, until, matrices, save)
+            else:
+                tune(subject, blas, options.rows, until, save)
     return 0
 
 

@@ -40,7 +40,7 @@ PRECISIONS = ("auto", "int8", "float32", "bfloat16", "float16", "fp8")
 KV_PRECISIONS = ("auto", "fp8")
 LOAD_FORMATS = ("auto", "random")
 # What a GPU's step can be computed without, to measure what each of them is worth.
-PARTS = ("graphs", "overlap", "fused", "shared_prefix", "skinny")
+PARTS = ("graphs", "pieces", "overlap", "fused", "shared_prefix", "skinny")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 # Values that other engines have other words for.
 _OTHER_WORDS = {"kv_precision": {"fp8_e4m3": "fp8"}, "load_format": {"dummy": "random"}}

@@ -98,7 +98,7 @@ def test_the_table_that_comes_along_keeps_sums_in_float32_and_asks_for_rows_that
 
 
 def test_a_matrix_in_plain_memory_is_left_to_torch() -> None:
-    assert chosen(torch.zeros(16, 16, dtype=torch.bfloat16)) is None
+    assert not chosen(torch.zeros(16, 16, dtype=torch.bfloat16))
 
 
 @pytest.mark.gpu
@@ -115,6 +115,27 @@ def test_proposed_algorithms_compute_the_product_after_being_made_again(
         out = torch.full((rows, OUTPUTS), float("nan"), dtype=product.dtype, device="cuda")
         assert product.launch(x, weight, out, product.ready(algorithm)) == 0
         assert difference(out, x, weight) < TOLERANCE[dtype], algorithm
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("summands", [2, 4])
+def test_parts_of_a_product_add_up_to_it(
+    summands: int, library: blas.Blas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = random(40, INPUTS, torch.bfloat16), random(OUTPUTS, INPUTS, torch.bfloat16)
+    proposed = Product(library, torch.bfloat16, OUTPUTS, INPUTS, 40, summands).heuristics(6, split=False)
+    assert proposed
+    name = matrix_name("bfloat16", OUTPUTS, INPUTS, summands)
+    for algorithm in proposed:
+        blas._chosen.cache_clear()
+        table = {
+            torch.cuda.get_device_name(): {version_name(library.library.version): {name: {40: algorithm}}}
+        }
+        monkeypatch.setattr(blas, "checked_in", lambda table=table: table)
+        found = GpuLinear(weight).summands(x)
+        assert found.shape == (summands, 40, OUTPUTS)
+        assert difference(found.sum(0), x, weight) < 1e-5, algorithm
+        assert difference(GpuLinear(weight)(x), x, weight) < TOLERANCE[torch.bfloat16]
 
 
 @pytest.mark.gpu

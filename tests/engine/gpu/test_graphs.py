@@ -98,3 +98,27 @@ def test_a_capture_that_fails_harms_neither_its_step_nor_later_captures(
     for _ in range(3):
         graphs.run(kind(3), lambda: numbers.mul_(2))
     assert numbers.tolist() == [32.0] * 4
+
+
+@pytest.mark.gpu
+def test_pieces_share_what_they_compute_and_fail_together() -> None:
+    capturer = Capturer()
+    numbers, seen = torch.zeros(4, device="cuda"), []
+
+    def compute(cut: Callable[[], None], *, waits: bool = False) -> None:
+        doubled = numbers * 2
+        cut()
+        if waits:
+            torch.cuda.current_stream().synchronize()
+        numbers.add_(doubled + 1)
+
+    pieces = capturer.capture_pieces(compute)
+    assert pieces is not None
+    assert len(pieces) == 2
+    assert capturer.capture_pieces(lambda cut: compute(cut, waits=True)) is None
+    assert capturer.capture_pieces(compute) is not None
+    for _ in range(3):
+        for piece in pieces:
+            piece()
+        seen.append(float(numbers[0]))
+    assert seen == [1.0, 4.0, 13.0]

@@ -112,6 +112,18 @@ def test_a_residual_may_be_added_with_nothing_to_norm(device: torch.device) -> N
     torch.testing.assert_close(hidden, expected)
 
 
+@pytest.mark.parametrize("summands", [1, 2, 4])
+def test_what_is_added_may_come_in_parts(device: torch.device, summands: int) -> None:
+    hidden = random(3, 80, device=device)
+    parts = torch.stack([random(3, 80, device=device, seed=number) for number in range(1, summands + 1)])
+    out, expected = torch.empty_like(hidden), (hidden.clone(), torch.empty_like(hidden))
+    weight = random(80, device=device, seed=9)
+    reference.add_norm(expected[0], parts.sum(0), weight, 1e-5, multiplier=0.5, out=expected[1])
+    add_norm(hidden, parts, weight, 1e-5, multiplier=0.5, out=out)
+    assert_close(hidden, expected[0])
+    assert_close(out, expected[1])
+
+
 def test_rows_may_be_part_of_wider_ones(device: torch.device) -> None:
     wide, weight = random(4, 200, device=device), torch.ones(96, device=device)
     before, out = wide.clone(), torch.zeros(4, 96, device=device)

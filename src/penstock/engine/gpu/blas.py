@@ -43,15 +43,18 @@ logger = logging.getLogger("penstock.engine")
 
 WORKSPACE_BYTES = 32 << 20
 ALIGNMENT = 256  # bytes, of all operands: what the library takes for granted when it proposes
+SUMMANDS = (1, 2, 3, 4)  # that products may be left in
 
 # Names and numbers below are those of cublasLt.h and library_types.h.
-_TYPES = {torch.float16: 2, torch.bfloat16: 14, torch.float8_e4m3fn: 28}
+_TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14, torch.float8_e4m3fn: 28}
+_OPERANDS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn)
 _FLOAT32 = 0
 _COMPUTE_FLOAT32 = 68
 _TRANSPOSED = 1
 _DESC_TRANSA, _DESC_FAST_ACCUM = 3, 25
 _PREF_WORKSPACE, _PREF_REDUCTION_MASK, _PREF_WAVES = 1, 3, 9
 _REDUCE_IN_FLOAT32 = 2  # the other schemes round the parts of a sum to the type of the output
+_LAYOUT_BATCHES, _LAYOUT_DISTANCE = 5, 6
 _CONFIG_ID = 0
 _CONFIG: dict[str, tuple[int, Any]] = {
     "tile": (1, c_uint32),
@@ -83,6 +86,7 @@ _P = c_void_p
 _SIGNATURES: dict[str, list[Any]] = {
     "Create": [POINTER(_P)],
     "MatrixLayoutCreate": [POINTER(_P), c_int, c_uint64, c_uint64, c_int64],
+    "MatrixLayoutSetAttribute": [_P, c_int, _P, c_size_t],
     "MatmulDescCreate": [POINTER(_P), c_int, c_int],
     "MatmulDescSetAttribute": [_P, c_int, _P, c_size_t],
     "MatmulPreferenceCreate": [POINTER(_P)],
@@ -169,21 +173,32 @@ class Product:
     """y [rows, outputs] = x [rows, inputs] W^T, W [outputs, inputs], all row-major, summed in float32.
 
     The library counts by columns: to it y is [outputs, rows], x [inputs, rows] and W [inputs, outputs].
-    Operands of eight bits have no scales, and y is then bfloat16.
+    Operands of eight bits have no scales, and y is then bfloat16. Of several summands,
+    each is the product of as many of the inputs; y is then float32 [summands, rows, outputs].
     """
 
-    def __init__(self, blas: Blas, dtype: torch.dtype, outputs: int, inputs: int, rows: int) -> None:
+    def __init__(
+        self, blas: Blas, dtype: torch.dtype, outputs: int, inputs: int, rows: int, summands: int = 1
+    ) -> None:
         library = blas.library
         self.dtype = torch.bfloat16 if dtype.itemsize == 1 else dtype
+        self.shape: tuple[int, ...] = (rows, outputs)
         self._blas = blas
+        if summands > 1:
+            self.dtype, self.shape = torch.float32, (summands, rows, outputs)
         kind, result = _TYPES[dtype], _TYPES[self.dtype]
         self._operation = library.create("MatmulDesc", _COMPUTE_FLOAT32, _FLOAT32)
         library.set("MatmulDesc", self._operation, _DESC_TRANSA, c_int32(_TRANSPOSED))
         if dtype.itemsize == 1:
             library.set("MatmulDesc", self._operation, _DESC_FAST_ACCUM, c_int8(1))
-        self._a = library.create("MatrixLayout", kind, inputs, outputs, inputs)
-        self._b = library.create("MatrixLayout", kind, inputs, rows, inputs)
+        share = inputs // summands
+        self._a = library.create("MatrixLayout", kind, share, outputs, inputs)
+        self._b = library.create("MatrixLayout", kind, share, rows, inputs)
         self._c = library.create("MatrixLayout", result, outputs, rows, outputs)
+        if summands > 1:
+            for layout, distance in ((self._a, share), (self._b, share), (self._c, rows * outputs)):
+                library.set("MatrixLayout", layout, _LAYOUT_BATCHES, c_int32(summands))
+                library.set("MatrixLayout", layout, _LAYOUT_DISTANCE, c_int64(distance))
         self._problem = (blas.handle, self._operation, self._a, self._b, self._c, self._c)
         self._types = (_COMPUTE_FLOAT32, _FLOAT32, kind, kind, result, result)
         self._launch = library.function("Matmul")
@@ -244,10 +259,19 @@ class Product:
 class Chosen:
     """The products of all matrices of one shape, by rows, as far as an algorithm was chosen for them."""
 
-    def __init__(self, blas: Blas, dtype: torch.dtype, outputs: int, inputs: int, choices: Choices) -> None:
+    def __init__(
+        self,
+        blas: Blas,
+        dtype: torch.dtype,
+        outputs: int,
+        inputs: int,
+        choices: Choices,
+        summands: int = 1,
+    ) -> None:
         self._blas = blas
         self._shape = (dtype, outputs, inputs)
         self._choices = choices
+        self._summands = summands
         self._ready: dict[int, tuple[Product, _Algo] | None] = {}
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor | None:
@@ -261,7 +285,7 @@ class Chosen:
         if ready is None or not _fits(x):
             return None
         product, algo = ready
-        out = x.new_empty((rows, weight.shape[0]), dtype=product.dtype)
+        out = x.new_empty(product.shape, dtype=product.dtype)
         status = product.launch(x, weight, out, algo)
         if status:
             _refused(f"cublasLtMatmul returned status {status}.")
@@ -274,22 +298,24 @@ class Chosen:
         if algorithm is None:
             return None
         try:
-            product = Product(self._blas, *self._shape, rows)
+            product = Product(self._blas, *self._shape, rows, self._summands)
             return product, product.ready(algorithm)
         except BlasError as error:
             _refused(str(error))
             return None
 
 
-def chosen(weight: Tensor) -> Chosen | None:
-    """How to multiply with matrices like this one; None: only torch does. Not to be called in a capture."""
-    if weight.device.type != "cuda" or weight.dtype not in _TYPES or not _fits(weight):
-        return None
+def chosen(weight: Tensor) -> dict[int, Chosen]:
+    """How to multiply with matrices like this one, by the summands that it is left in, as far as something
+    was chosen. Not to be called in a capture."""
+    if weight.device.type != "cuda" or weight.dtype not in _OPERANDS or not _fits(weight):
+        return {}
     index = weight.device.index
     # Torch makes a tensor's GPU the current one for each of its calls; here it must already be.
     if index != torch.cuda.current_device():
-        return None
-    return _chosen(index, weight.dtype, weight.shape[0], weight.shape[1])
+        return {}
+    found = {summands: _chosen(index, weight.dtype, *weight.shape, summands) for summands in SUMMANDS}
+    return {summands: one for summands, one in found.items() if one is not None}
 
 
 @cache
@@ -305,14 +331,14 @@ def blas_of(index: int) -> Blas | None:
 
 
 @cache
-def _chosen(index: int, dtype: torch.dtype, outputs: int, inputs: int) -> Chosen | None:
+def _chosen(index: int, dtype: torch.dtype, outputs: int, inputs: int, summands: int) -> Chosen | None:
     by_version = checked_in().get(torch.cuda.get_device_name(index))
     blas = None if by_version is None else blas_of(index)
     if by_version is None or blas is None:
         return None
     matrices = by_version.get(version_name(blas.library.version), {})
-    choices = matrices.get(matrix_name(str(dtype).removeprefix("torch."), outputs, inputs))
-    return None if not choices else Chosen(blas, dtype, outputs, inputs, choices)
+    choices = matrices.get(matrix_name(str(dtype).removeprefix("torch."), outputs, inputs, summands))
+    return Chosen(blas, dtype, outputs, inputs, choices, summands) if choices else None
 
 
 def _fits(x: Tensor) -> bool:

@@ -34,8 +34,9 @@ Choices = dict[int, Algorithm | None]
 Table = dict[str, dict[str, dict[str, Choices]]]
 
 
-def matrix_name(dtype: str, outputs: int, inputs: int) -> str:
-    return f"{dtype} {outputs}x{inputs}"
+def matrix_name(dtype: str, outputs: int, inputs: int, summands: int = 1) -> str:
+    """`summands`: how many a product is left in, for whoever reads it to add up."""
+    return f"{dtype} {outputs}x{inputs}" + (f"/{summands}" if summands > 1 else "")
 
 
 def version_name(version: int) -> str:

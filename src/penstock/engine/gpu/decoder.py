@@ -85,7 +85,7 @@ class GpuDecoder:
         self._head = head
         self._operations = operations
         # The norm is part of a fused matmul, so it must be the thing before it, and the only one.
-        self._skinny_rows = skinny_rows if config.norms == "before" else 0
+        self.skinny_rows = skinny_rows if config.norms == "before" else 0
         multiplier = torch.tensor(config.embedding_multiplier, dtype=embedding.dtype)
         # Rounded to the precision of the embedding, as the models were trained.
         self._embedding_multiplier = float(multiplier)
@@ -114,18 +114,37 @@ class GpuDecoder:
 
     def forward(self, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention) -> Tensor:
         """The hidden states after the last layer, [wanted rows, hidden size]."""
-        hidden = F.embedding(inputs.tokens, self.embedding)
-        if self._embedding_multiplier != 1.0:
-            hidden = hidden * self._embedding_multiplier
-        if hidden.shape[0] <= self._skinny_rows:
+        if inputs.tokens.shape[0] <= self.skinny_rows:
+            hidden = self._embedded(inputs.tokens)
             self._few_rows(hidden, inputs, cache, attention)
             return hidden if inputs.wanted is None else hidden[inputs.wanted]
-        return self._many_rows(hidden, inputs, cache, attention)
+        return self.finished(*self.attended(inputs, cache, attention), inputs.wanted)
+
+    def attended(
+        self, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream, and what the last layer attends to: all that is computed for every row."""
+        layers = self.layers
+        hidden = self._embedded(inputs.tokens)
+        x = self._add_norm(hidden, None, layers[0].norms.get("attention_norm"), None, layers[0].qkv)
+        for layer, kv, following in zip(layers, cache, layers[1:], strict=False):
+            attended = self._attend(layer, kv, _apply(layer.qkv, x), inputs, attention)
+            x = self._behind_attention(layer, hidden, attended, following)
+        last = layers[-1]
+        return hidden, self._attend(last, cache[-1], _apply(last.qkv, x), inputs, attention)
+
+    def finished(self, hidden: Tensor, attended: Tensor, wanted: Tensor | None) -> Tensor:
+        """The hidden states after the last layer. Nobody looks at the rows that are not wanted any more."""
+        if wanted is not None:
+            hidden, attended = hidden[wanted], attended[wanted]
+        if hidden.shape[0]:
+            self._behind_attention(self.layers[-1], hidden, attended, None)
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, vocabulary], in the precision of the output matrix unless something more is done to them."""
         assert self._head is not None, "the core asks for logits only where there is an output matrix"
-        if hidden.shape[0] <= self._skinny_rows:
+        if hidden.shape[0] <= self.skinny_rows:
             logits = hidden.new_empty((hidden.shape[0], self._head.weight.shape[0]))
             skinny.norm_linear(hidden, self._final_norm, self.config.norm_eps, self._head.weight, out=logits)
         else:
@@ -142,29 +161,22 @@ class GpuDecoder:
         self._operations.add_norm(hidden, None, self._final_norm, self.config.norm_eps, out=out)
         return out
 
-    def _many_rows(
-        self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
-    ) -> Tensor:
-        layers = self.layers
-        x = self._add_norm(hidden, None, layers[0].norms.get("attention_norm"), None, layers[0].qkv)
-        for index, layer in enumerate(layers):
-            attended = self._attend(layer, cache[index], _apply(layer.qkv, x), inputs, attention)
-            last = index + 1 == len(layers)
-            if last and inputs.wanted is not None:
-                # Behind the last keys and values nobody looks at the other rows any more.
-                hidden, attended = hidden[inputs.wanted], attended[inputs.wanted]
-                if not hidden.shape[0]:
-                    break
-            added = _apply(layer.attention_output, self._rows(attended, layer.attention_output))
-            norms = layer.norms
-            x = self._add_norm(
-                hidden, added, norms.get("mlp_norm"), norms.get("attention_post_norm"), layer.gate_up
-            )
-            added = _apply(layer.down, self._activate(_apply(layer.gate_up, x), layer.down))
-            following = None if last else layers[index + 1].norms.get("attention_norm")
-            after = None if last else layers[index + 1].qkv
-            x = self._add_norm(hidden, added, following, norms.get("mlp_post_norm"), after)
-        return hidden
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        hidden = F.embedding(tokens, self.embedding)
+        return hidden if self._embedding_multiplier == 1.0 else hidden * self._embedding_multiplier
+
+    def _behind_attention(
+        self, layer: GpuLayer, hidden: Tensor, attended: Tensor, following: GpuLayer | None
+    ) -> _Rows:
+        """The rest of a layer; what goes into the following one."""
+        norms, after = layer.norms, None if following is None else following.norms.get("attention_norm")
+        added = _apply_to_add(layer.attention_output, self._rows(attended, layer.attention_output))
+        x = self._add_norm(
+            hidden, added, norms.get("mlp_norm"), norms.get("attention_post_norm"), layer.gate_up
+        )
+        added = _apply_to_add(layer.down, self._activate(_apply(layer.gate_up, x), layer.down))
+        projection = None if following is None else following.qkv
+        return self._add_norm(hidden, added, after, norms.get("mlp_post_norm"), projection)
 
     def _few_rows(
         self, hidden: Tensor, inputs: RowInputs, cache: Sequence[PagedLayer], attention: Attention
@@ -284,6 +296,13 @@ def _apply(projection: Projection, rows: _Rows) -> _Product:
     if projection.best_unscaled(rows.values.shape[0]):
         return _Product(projection.unscaled(rows.values), (rows.scales, projection.scales))
     return _Product(projection(rows.values, rows.scales))
+
+
+def _apply_to_add(projection: Projection, rows: _Rows) -> _Product:
+    """What is then added to the residual stream: it may come as several matrices."""
+    if isinstance(projection, GpuLinear):
+        return _Product(projection.summands(rows.values))
+    return _apply(projection, rows)
 
 
 def _parts(projection: Projection) -> dict[str, Tensor | None]:

@@ -14,7 +14,7 @@ from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.decoder import GpuDecoder
 from penstock.engine.gpu.graphs import Graphs, Kind, padded_size
 from penstock.engine.gpu.inputs import RowBuffers, Scores, StepAttention
-from penstock.engine.gpu.kernels.decode_attention import Workspace, processors
+from penstock.engine.gpu.kernels.decode_attention import MOST_SPLITS, Workspace, begin_decodes, processors
 from penstock.engine.gpu.kernels.decode_prefixes import choose_shared_splits
 from penstock.engine.gpu.kernels.sampling import draw
 from penstock.engine.gpu.prefixes import PrefixPlanner
@@ -22,7 +22,6 @@ from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
 from penstock.engine.transfer import send
 
-MOST_SPLITS = 16  # of a shared prefix
 # One of each size that has kernels of its own: one row, few, more, many.
 WARM_SIZES = (1, 2, 16, 24, 256)
 
@@ -41,7 +40,7 @@ class Decodes:
         graphs: Graphs | None,
         shares: bool,
     ) -> None:
-        """`scratch`: where padding is written. `graphs`: without them a step is launched piece by piece.
+        """`scratch`: where padding is written. `graphs`: without them a step is launched kernel by kernel.
         `shares`: prefixes in common are read once for all."""
         self._decoder = decoder
         self._cache = cache
@@ -59,7 +58,7 @@ class Decodes:
         self._graphs = graphs
 
     def warm_up(self) -> None:
-        """Compute steps of nobody, so that no request waits for a kernel to be compiled."""
+        """Compute steps of nobody, one of each kind that has kernels of its own."""
         self._whose[0], self._whose[1], self._whose[2] = self._most, -1, 0
         for size in sorted({min(size, self._most) for size in WARM_SIZES}):
             self._compute(Kind(size, 0, 0, filtered=False))
@@ -108,6 +107,7 @@ class Decodes:
             assert self._prefixes is not None
             shared = self._prefixes.on_device(kind.size, kind.shared_splits)
         batch = DecodeBatch(slots, rows.lengths, self._slots.blocks, shared)
+        begin_decodes(self._cache[0], batch, self._room)
         hidden = self._decoder.forward(
             inputs, self._cache, StepAttention(self._scores, self._room, batch, None)
         )

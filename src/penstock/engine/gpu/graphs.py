@@ -1,4 +1,4 @@
-"""Decode steps captured as CUDA graphs: forward and draw are one launch.
+"""Steps captured as CUDA graphs. Of a decode step forward and draw are one launch.
 
 A graph is captured when its kind of step first comes, which is computed without one: so a server answers at
 once. All graphs share one pool of memory, because they are replayed one after another on one stream and leave
@@ -19,6 +19,7 @@ logger = logging.getLogger("penstock.engine")
 MOST_GRAPHS = 128  # each takes some memory of the driver
 Replay = Callable[[], None]
 Capture = Callable[[Callable[[], None]], Replay | None]
+Cut = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +77,51 @@ class Capturer:
 
     def capture(self, compute: Callable[[], None]) -> Replay | None:
         """What does it again; None if it cannot be captured. It is not done now."""
-        graph = torch.cuda.CUDAGraph()
+        pieces = self.capture_pieces(lambda cut: compute())
+        return None if pieces is None else pieces[0]
+
+    def capture_pieces(self, compute: Callable[[Cut], None]) -> list[Replay] | None:
+        """The same of something that calls what it is given wherever a piece ends and the next one begins. It
+        may be called again, if memory that torch keeps must be given back first."""
+        try:
+            return self._captured(compute)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()  # which torch does not do while it captures
+        except RuntimeError as error:
+            self._fail(error)
+            return None
+        try:
+            return self._captured(compute)
+        except RuntimeError as error:
+            self._fail(error)
+            return None
+
+    def _captured(self, compute: Callable[[Cut], None]) -> list[Replay]:
+        graphs: list[torch.cuda.CUDAGraph] = []
+
+        def begin() -> None:
+            graphs.append(torch.cuda.CUDAGraph())
+            graphs[-1].capture_begin(pool=self._pool, capture_error_mode="thread_local")
+
+        def cut() -> None:
+            graphs[-1].capture_end()
+            begin()
+
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
+            begin()
             try:
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    compute()
-                finally:
-                    graph.capture_end()
-            except RuntimeError as error:
-                self._fail(error)
-                return None
+                compute(cut)
+            finally:
+                graphs[-1].capture_end()
         torch.cuda.current_stream().wait_stream(self._stream)
-        return graph.replay
+        return [graph.replay for graph in graphs]
 
     def _fail(self, error: RuntimeError) -> None:
         if not self._failed:
             self._failed = True
             logger.warning(
-                "A decode step could not be captured and is launched piece by piece, which is slower (%s).",
+                "A step could not be captured and is launched kernel by kernel, which is slower (%s).",
                 error,
             )
         if not isinstance(error, torch.OutOfMemoryError):

@@ -13,7 +13,7 @@ from penstock.engine.gpu.batch import ChunkBatch, DecodeBatch
 from penstock.engine.gpu.cache import PagedLayer
 from penstock.engine.gpu.decoder import RowInputs
 from penstock.engine.gpu.kernels.chunk_attention import attend_chunks, chunk_tiles
-from penstock.engine.gpu.kernels.decode_attention import Workspace, attend_decodes
+from penstock.engine.gpu.kernels.decode_attention import Workspace, attend_decodes, begin_decodes
 from penstock.engine.gpu.kernels.inputs import gather_inputs
 from penstock.engine.run.slots import Slots
 from penstock.engine.run.step import Step
@@ -70,7 +70,9 @@ class RowBuffers:
 
     @classmethod
     def of(cls, rows: int, device: torch.device) -> RowBuffers:
-        wide = torch.empty((3, rows), dtype=torch.int64, device=device)
+        # Zeros: in a rehearsal no kernel writes what is then looked up.
+        # An even number of each, so that all begin at a multiple of 16 bytes.
+        wide = torch.zeros((3, rows + rows % 2), dtype=torch.int64, device=device)[:, :rows]
         lengths = torch.empty(rows, dtype=torch.int32, device=device)
         return cls(wide[0], wide[1], wide[2], lengths)
 
@@ -115,6 +117,10 @@ class Layout:
         slots, starts = np.array(step.slots, dtype=np.int32), np.array(step.starts, dtype=np.int32)
         return cls(slots, starts, counts, alone, wanted)
 
+    @property
+    def rows(self) -> int:
+        return int(self.counts.sum())
+
     def row_slots(self) -> Integers:
         return np.repeat(self.slots, self.counts)
 
@@ -127,20 +133,24 @@ class Layout:
 def mixed_step(
     layout: Layout,
     slots: Slots,
+    layer: PagedLayer,
     scores: Scores,
     room: Workspace,
+    buffers: RowBuffers,
     *,
     block_size: int,
     scratch: int,
 ) -> tuple[RowInputs, StepAttention]:
-    """The inputs of a step of any kind, in one copy to the device."""
+    """The inputs of a step of any kind, in one copy to the device. `layer`: any of the cache's. Rows that the
+    buffers have beyond the step's only fill it up."""
     alone = layout.alone
+    size = buffers.tokens.shape[0]
     counts = layout.counts[alone:]
     first_rows = alone + np.cumsum(counts, dtype=np.int32) - counts
     tiles = chunk_tiles(layout.starts[alone:].tolist(), counts.tolist())
     parts = [
-        layout.row_slots(),
-        layout.row_positions(),
+        _filled_up(layout.row_slots(), size, 0),
+        _filled_up(layout.row_positions(), size, -1),
         layout.slots[:alone],
         layout.slots[alone:],
         layout.starts[alone:],
@@ -151,17 +161,23 @@ def mixed_step(
     ]
     sent = _uploaded(parts, slots.device)
     rows, positions, alone_slots, chunk_slots, starts, queries, first, flat_tiles, wanted = sent
-    buffers = RowBuffers.of(len(parts[0]), slots.device)
     inputs = buffers.gather(slots, rows, positions, block_size, scratch)
     if layout.wanted is not None:
         inputs = replace(inputs, wanted=wanted.long())
     decodes = chunked = None
     if alone:
         decodes = DecodeBatch(alone_slots, buffers.lengths[:alone], slots.blocks)
+        begin_decodes(layer, decodes, room)
     if counts.size:
         seen = int(layout.starts[alone:].sum() + counts.sum())
         chunked = ChunkBatch(chunk_slots, starts, queries, first, flat_tiles.view(-1, 2), slots.blocks, seen)
     return inputs, StepAttention(scores, room, decodes, chunked)
+
+
+def _filled_up(numbers: Integers, size: int, value: int) -> Integers:
+    filled = np.full(size, value, dtype=np.int32)
+    filled[: numbers.size] = numbers
+    return filled
 
 
 def _uploaded(parts: list[Integers], device: torch.device) -> list[Tensor]:

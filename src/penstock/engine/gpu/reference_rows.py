@@ -30,7 +30,7 @@ def add_norm(
     scales: Tensor | None = None,
 ) -> None:
     if delta is not None:
-        added = multiplied(delta, factors)
+        added = multiplied(delta.sum(0) if delta.dim() == 3 else delta, factors)
         if post_weight is not None:
             added = F.rms_norm(added, post_weight.shape, post_weight.float(), eps)
         hidden.copy_(hidden.float() + multiplier * added)

@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.engine.gpu.kernels.launch import await_previous, overlapped
+from penstock.engine.gpu.kernels.numbers import power_of_two
 from penstock.engine.gpu.kernels.quantize import fp8_scale, row_warps, to_fp8
 from penstock.engine.gpu.reference_rows import Factors
 
@@ -30,10 +31,11 @@ def _add_norm(
     size,
     hidden_stride,
     delta_stride,
+    delta_distance,
     out_stride,
     eps,
     multiplier,
-    ADD: tl.constexpr,
+    SUMMANDS: tl.constexpr,  # of delta; 0: there is none
     FACTORS: tl.constexpr,
     POST_NORM: tl.constexpr,
     NORM: tl.constexpr,
@@ -54,8 +56,11 @@ def _add_norm(
     await_previous(PDL)
     hidden_row = hidden_at + row * hidden_stride + columns
     x = tl.load(hidden_row, mask=kept, other=0.0).to(tl.float32)
-    if ADD:
-        delta = tl.load(delta_at + row * delta_stride + columns, mask=kept, other=0.0).to(tl.float32)
+    if SUMMANDS > 0:
+        delta_row = delta_at + row * delta_stride + columns
+        delta = tl.load(delta_row, mask=kept, other=0.0).to(tl.float32)
+        for number in tl.static_range(1, SUMMANDS):
+            delta += tl.load(delta_row + number * delta_distance, mask=kept, other=0.0)
         if FACTORS:
             delta *= factors * tl.load(row_factors_at + row)
         if POST_NORM:
@@ -96,12 +101,14 @@ def add_norm(
 ) -> None:
     """hidden += multiplier * delta, in place, delta normed first where it has a weight; out = norm of hidden.
 
-    Without a weight out is hidden itself. With scales it is in eight bits. Factors are those of delta.
+    Without a weight out is hidden itself. With scales it is in eight bits. Factors are those of delta. Delta
+    [summands, rows, size] in float32 is added up first.
     """
     rows, size = hidden.shape
     if rows == 0:
         return
-    block = triton.next_power_of_2(size)
+    block = power_of_two(size)
+    summands = 0 if delta is None else delta.shape[0] if delta.dim() == 3 else 1
     _add_norm[(rows,)](
         hidden,
         delta,
@@ -112,11 +119,12 @@ def add_norm(
         scales,
         size,
         hidden.stride(0),
+        0 if delta is None else delta.stride(-2),
         0 if delta is None else delta.stride(0),
         out.stride(0),
         eps,
         multiplier,
-        ADD=delta is not None,
+        SUMMANDS=summands,
         FACTORS=factors is not None,
         POST_NORM=post_weight is not None,
         NORM=weight is not None,
