@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from penstock.gateway.balance import Load
 
+_MOST: Final = 1e9  # requests: no server has more, and whoever says so has lost count
 LoadReader = Callable[[bytes], Load | None]  # the page; None: it does not say
 
 
@@ -43,12 +43,12 @@ def _values(page: bytes, name: bytes) -> list[float]:
 
 
 def _number(text: bytes) -> float | None:
-    """The first of what may be a value and a time stamp; None for what is no finite number from 0 on."""
+    """The first of what may be a value and a time stamp; None for what counts nothing that there can be."""
     try:
         value = float(text.split()[0])
     except (ValueError, IndexError):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= _MOST else None
 
 
 class _Slot(msgspec.Struct):
