@@ -1,0 +1,74 @@
+"""What is known of one request: who asked for what, its phases, how it ended. Filled in as it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# How a request ended: answered; failed for a reason that is not the client's; refused before a replica had it
+# (limit, budget, full queue, deadline, draining); rejected, since it was wrong; aborted by its client.
+Outcome = Literal["ok", "failed", "shed", "rejected", "aborted"]
+PhaseName = Literal["admission", "cache", "route", "queue", "attempt", "prefill", "decode"]
+
+
+@dataclass(slots=True)
+class Phase:
+    """A part of a request's time. Phases of one request may nest (prefill and decode lie in an attempt)."""
+
+    name: PhaseName
+    start: float  # seconds, monotonic
+    end: float
+    detail: str = ""  # an attempt's replica, a cache's outcome, a route's tier: short, never a client's text
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Times are seconds on the monotonic clock, 0 where it has not happened, but for `wall`."""
+
+    id: str
+    operation: str
+    arrived: float
+    wall: float  # seconds since the epoch, when it arrived
+    tenant: str = ""
+    model: str = ""  # as the client named it
+    served_by: str = ""  # the configured model that answered
+    tier: str = ""
+    reason: str = ""  # why the tier was chosen, for `auto`
+    service_class: str = ""
+    stream: bool = False
+    inside: bool = False  # asked by the server itself
+    traceparent: str = ""  # as the client sent it, if it is well-formed
+    phases: list[Phase] = field(default_factory=list)
+    first_token: float = 0.0
+    last_token: float = 0.0
+    ended: float = 0.0
+    blocked: float = 0.0  # seconds for which the client did not take what was written
+    preemptions: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    cache: str = ""  # what the response cache did: hit, semantic, shared, miss, bypass
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+    status: int = 0
+    code: str = ""  # of the error
+    outcome: Outcome = "ok"
+    causes: tuple[str, ...] = ()  # why it was slow, the longest first; empty: it was not
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.arrived
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token, or to the first byte of an answer that has no tokens of its own."""
+        return self.first_token - self.arrived if self.first_token else None
+
+    @property
+    def tpot(self) -> float | None:
+        """Mean seconds of a token after the first; None: not known, or there is none."""
+        if self.completion_tokens < 2 or not self.first_token or self.last_token <= self.first_token:
+            return None
+        return (self.last_token - self.first_token) / (self.completion_tokens - 1)
