@@ -11,7 +11,9 @@ from penstock.config import (
     BackendConfig,
     DiscoverConfig,
     GatewayConfig,
+    MetricsConfig,
     ModelConfig,
+    ObjectivesConfig,
     PriceConfig,
     Settings,
     SloConfig,
@@ -225,8 +227,22 @@ def test_an_engines_own_options_win_over_the_flat_ones() -> None:
     config = engine_settings(settings, first).engine_config("x.gguf")
     assert (config.precision, config.max_running) == ("bfloat16", 8)
     assert engine_settings(settings, first).model == "x.gguf"
-    assert engine_settings(settings, second).max_running == 4
+    assert engine_settings(settings, second).max_running == 3
     assert engine_settings(settings, second).model == "default"
+
+
+def test_what_operators_see_has_sections_of_its_own() -> None:
+    gateway = read(
+        "slo: {ttft: 300ms, ttft_target: 0.95}\nmetrics: {vllm_names: off, label_values: 10}\n"
+        "tracing: {endpoint: 'http://127.0.0.1:4318', sample: 0.1, headers: {x-key: secret-of-mine}}\n"
+        "console: {enabled: false}\nslow: {e2e: 30s}\n"
+    )
+    assert gateway.slo == ObjectivesConfig(ttft=0.3, ttft_target=0.95)
+    assert gateway.metrics == MetricsConfig(vllm_names=False, label_values=10)
+    assert (gateway.tracing.endpoint, gateway.tracing.sample) == ("http://127.0.0.1:4318", 0.1)
+    assert not gateway.console.enabled
+    assert gateway.slow.e2e == 30
+    assert "secret-of-mine" not in repr(gateway)
 
 
 def test_policies_and_classes_are_those_of_the_gateway() -> None:
@@ -239,14 +255,13 @@ def test_policies_and_classes_are_those_of_the_gateway() -> None:
 
 def test_what_is_allowed_but_hardly_meant_is_a_warning() -> None:
     gateway = read(
-        "models: {m: {backends: [{vllm: 'http://x/v1beta/openai'}], slo: {ttft: 123ms, tpot: 50ms},\n"
+        "models: {m: {backends: [{vllm: 'http://x/v1beta/openai'}],\n"
         "  price: {input: 1, cached_input: 2}}, free: {backends: [{engine: default}]}}\n"
         "tenants: {a: {monthly_budget: 1}, b: {monthly_budget: 1, models: [m]}}\n"
     )
     warnings = list(warnings_of(Settings(gateway=gateway)))
     assert len(warnings) == 4
     for part in (
-        "slo.ttft is 0.123 s",
         "http://x/v1beta/openai/v1/",
         "cached prompt tokens",
         "a monthly budget",

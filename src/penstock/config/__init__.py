@@ -9,6 +9,13 @@ from penstock.config.catalogue import Option
 from penstock.config.changes import Changes, changes, needs_restart
 from penstock.config.load import Examined, examine, load_settings
 from penstock.config.models import engine_settings, models_of
+from penstock.config.observing import (
+    ConsoleConfig,
+    MetricsConfig,
+    ObjectivesConfig,
+    SlowConfig,
+    TracingConfig,
+)
 from penstock.config.routing import CacheConfig, CascadeConfig, MonitorConfig, RoutingConfig
 from penstock.config.sections import (
     BackendConfig,
@@ -33,12 +40,15 @@ __all__ = [
     "CacheConfig",
     "CascadeConfig",
     "Changes",
+    "ConsoleConfig",
     "DiscoverConfig",
     "Examined",
     "GatewayConfig",
     "HealthConfig",
+    "MetricsConfig",
     "ModelConfig",
     "MonitorConfig",
+    "ObjectivesConfig",
     "Option",
     "PriceConfig",
     "QueueConfig",
@@ -46,9 +56,11 @@ __all__ = [
     "RoutingConfig",
     "Settings",
     "SloConfig",
+    "SlowConfig",
     "TenantConfig",
     "TierConfig",
     "TimeoutConfig",
+    "TracingConfig",
     "changes",
     "engine_settings",
     "examine",

@@ -10,7 +10,7 @@ from penstock.config.settings import Settings, options
 
 # Flat options that are looked up when they are needed; all others are bound, started or handed out once.
 RELOADABLE = frozenset({"api_keys", "drain_seconds"})
-_UNNAMED = ("routing", "cache", "queue", "retry", "health")
+_UNNAMED = ("routing", "cache", "queue", "retry", "health", "slo", "metrics", "tracing", "console", "slow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

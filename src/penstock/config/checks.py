@@ -45,19 +45,8 @@ def check_engines(settings: Settings, problems: Problems) -> None:
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:
-    from penstock.observe import metrics
-
-    bounds = {"ttft": metrics.TTFT_SECONDS, "tpot": metrics.TOKEN_SECONDS, "e2e": metrics.REQUEST_SECONDS}
     gateway = settings.gateway
     for model in gateway.models:
-        for name, buckets in bounds.items():
-            bound = getattr(model.slo, name)
-            if bound is not None and bound not in buckets:
-                near = min(buckets, key=lambda bucket: abs(bucket - bound))
-                yield (
-                    f"models.{model.name}.slo.{name} is {bound:g} s, which is no bound of that histogram, so "
-                    f"it cannot be read off exactly; the nearest bound is {near:g} s."
-                )
         for backend in model.backends:
             if _VERSION.search(backend.url or "") and "prefix" not in (backend.options or {}):
                 yield (

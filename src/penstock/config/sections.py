@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.config.catalogue import Section, option
+from penstock.config.observing import (
+    ConsoleConfig,
+    MetricsConfig,
+    ObjectivesConfig,
+    SlowConfig,
+    TracingConfig,
+)
 from penstock.config.routing import CacheConfig, RoutingConfig
 from penstock.config.values import (
     BOOLEAN,
@@ -59,7 +66,7 @@ class PriceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloConfig:
-    """What is promised. A bound should be one of the histogram's, or it cannot be read off."""
+    """What is promised. Each bound is one of the histogram's, so that it can be read off."""
 
     ttft: float | None = option(None, SECONDS_ABOVE_0, "Time to the first token.")
     tpot: float | None = option(None, SECONDS_ABOVE_0, "Time per output token after the first.")
@@ -252,6 +259,13 @@ class GatewayConfig:
     queue: QueueConfig = option(QueueConfig(), Section(QueueConfig, "one"), "The queue of each model.")
     retry: RetryConfig = option(RetryConfig(), Section(RetryConfig, "one"), "Trying again elsewhere.")
     health: HealthConfig = option(HealthConfig(), Section(HealthConfig, "one"), "When a replica is out.")
+    slo: ObjectivesConfig = option(
+        ObjectivesConfig(), Section(ObjectivesConfig, "one"), "What is promised for every model."
+    )
+    metrics: MetricsConfig = option(MetricsConfig(), Section(MetricsConfig, "one"), "What is measured.")
+    tracing: TracingConfig = option(TracingConfig(), Section(TracingConfig, "one"), "OpenTelemetry traces.")
+    console: ConsoleConfig = option(ConsoleConfig(), Section(ConsoleConfig, "one"), "The page at `/`.")
+    slow: SlowConfig = option(SlowConfig(), Section(SlowConfig, "one"), "Which requests are explained.")
 
     def model(self, name: str) -> ModelConfig | None:
         """The model that clients know by this name or alias."""

@@ -15,6 +15,7 @@ from penstock.text.reasoning import CHOICES as REASONING_PARSERS
 from penstock.text.reasoning import check_parser
 
 engine_option = functools.partial(option, group="Engine")
+LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -70,6 +71,9 @@ class Settings:
         None, TEXT, "Folder for keys and ledger; under PENSTOCK_HOME otherwise.", group="Server"
     )
     log_level: str = option("info", TEXT, f"How much to log: {', '.join(LOG_LEVELS)}.", group="Server")
+    log_format: str = option(
+        "text", TEXT, f"What a line of the log is: {', '.join(LOG_FORMATS)}.", group="Server"
+    )
 
     device: str = engine_option("auto", TEXT, "Where to run: auto, cpu or cuda.")
     precision: str = engine_option(
@@ -155,6 +159,8 @@ class Settings:
             raise ConfigError(f"drain_seconds must not be negative, got {self.drain_seconds:g}.")
         if self.log_level not in LOG_LEVELS:
             raise ConfigError(f"log_level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}.")
+        if self.log_format not in LOG_FORMATS:
+            raise ConfigError(f"log_format must be one of {', '.join(LOG_FORMATS)}, got {self.log_format!r}.")
         check_parser(self.reasoning_parser)
         self.engine_config(self.model)  # checks the rest
 

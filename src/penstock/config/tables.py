@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.config.catalogue import Section, options_of
+from penstock.config.observing import (
+    ConsoleConfig,
+    MetricsConfig,
+    ObjectivesConfig,
+    SlowConfig,
+    TracingConfig,
+)
 from penstock.config.routing import CacheConfig, CascadeConfig, MonitorConfig, RoutingConfig
 from penstock.config.sections import (
     BackendConfig,
@@ -40,6 +47,11 @@ SECTIONS: dict[str, type] = {
     "queue": QueueConfig,
     "retry": RetryConfig,
     "health": HealthConfig,
+    "slo": ObjectivesConfig,
+    "metrics": MetricsConfig,
+    "tracing": TracingConfig,
+    "console": ConsoleConfig,
+    "slow": SlowConfig,
 }
 
 

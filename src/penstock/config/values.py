@@ -218,6 +218,7 @@ SIZE_ABOVE_0 = Kind(
 )
 POSITIVE = Kind(_from(parse_number, 0, above=True), "a number above 0", "X")
 SHARE = Kind(_from(parse_number, 0, most=1), "a number from 0 to 1", "X")
+TARGET = Kind(_from(parse_number, 0.5, most=0.99999), "a share such as 0.99, from 0.5 to 0.99999", "X")
 SECONDS_FROM_0 = Kind(_from(parse_seconds, 0), "a time such as 0, 30s or 20ms", "TIME")
 SECONDS_ABOVE_0 = Kind(_from(parse_seconds, 0, above=True), "a time above 0 such as 30, 30s or 20ms", "TIME")
 URL = Kind(parse_url, "an address such as http://10.0.0.5:8000", "URL")
