@@ -14,6 +14,8 @@ ENGINE := .venv/.installed-engine
 DEV := .venv/.installed-dev
 # Builds what is missing or older than its C sources. Without a compiler it says so, and the engine does without.
 KERNELS := $(PYTHON_BIN) src/penstock/engine/native/build.py >/dev/null || true
+# Programs that tests run, and the Debian packages that bring them.
+PACKAGES := redis-server promtool=prometheus chromium cc=gcc,libc6-dev
 export PYTHONUNBUFFERED := 1
 
 help: ## List the targets
@@ -26,14 +28,14 @@ serve: $(ENGINE) ## Serve a model: make serve [MODEL=...] [HOST=...] [PORT=...] 
 	  $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: lint ## Check style, types and import contracts, then run the tests (PYTEST="-k name" narrows)
-	@tools/packages redis-server cc=gcc,libc6-dev
+	@tools/packages $(PACKAGES)
 	@$(KERNELS)
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2
 	tools/tests $(PYTHON_BIN) $(PYTEST)
 
 test-all: lint ## The same, with the slow tests and those against other systems
-	@tools/packages redis-server cc=gcc,libc6-dev
+	@tools/packages $(PACKAGES)
 	@$(KERNELS)
 	$(PYTHON_BIN) -m penstock pull default
 	$(PYTHON_BIN) -m penstock pull all-minilm-l6-v2

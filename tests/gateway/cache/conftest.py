@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.upstream.conftest import pytest_asyncio_loop_factories
+from tests.packages import needs
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
@@ -46,8 +46,7 @@ class RedisServer:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed; run: sudo apt-get install redis-server")
+    needs("redis-server")
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     try:
         yield server
