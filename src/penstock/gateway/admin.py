@@ -109,11 +109,11 @@ def _backend(gateway: Gateway, request: RegisterRequest) -> str:
 
 
 def _state(member: Member, now: float) -> ReplicaState:
-    health, load = member.backend.health, member.backend.load()
+    load = member.backend.load()
     return ReplicaState(
         name=member.backend.name,
-        state="leaving" if member.leaving else health.state(now),
-        reason=health.reason(now),
+        state=member.state(now),
+        reason=member.reason(now),
         requests=member.replica.requests,
         tokens=member.replica.tokens,
         capacity=member.backend.capacity,

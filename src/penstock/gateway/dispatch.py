@@ -25,6 +25,8 @@ BATCH_SHARE: Final = 0.75
 # A server that has just been added may not have answered its first probe; later it is simply not there.
 NEW_SECONDS: Final = 5.0
 
+ReplicaStanding = Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
+
 logger = logging.getLogger("penstock.gateway")
 
 
@@ -42,6 +44,7 @@ class Member:
         "_added",
         "backend",
         "blame",
+        "drained",
         "healthy",
         "leaving",
         "places",
@@ -59,16 +62,32 @@ class Member:
         self.replica = Replica(name=backend.name, weight=weight, joined=now)
         self.healthy = backend.health.state(now) == "healthy"  # as last looked at
         self.leaving = False  # takes nothing new; what it has it finishes
+        self.drained = False  # the same, by an administrator's word, and until another
         self.places = dict.fromkeys(LEVELS, 0)  # choices it has, by class
         self.running: set[Exchange] = set()
         self.when_idle: Callable[[], None] | None = None  # called when one that leaves has nothing left
 
     def look(self, now: float) -> bool:
         """Whether it may get requests now."""
-        healthy = not self.leaving and self.backend.health.state(now) == "healthy"
+        healthy = self.state(now) == "healthy"
         if healthy != self.healthy:
             self._turned(healthy, now)
         return healthy
+
+    def state(self, now: float) -> ReplicaStanding:
+        if self.leaving:
+            return "leaving"
+        # One that is not well is taken for that: what it has not begun to answer goes elsewhere.
+        health = self.backend.health.state(now)
+        return "drained" if self.drained and health == "healthy" else health
+
+    def reason(self, now: float) -> str | None:
+        """Why it gets no requests, as the end of a sentence; None when it does."""
+        if self.leaving:
+            return "it is leaving"
+        return self.backend.health.reason(now) or (
+            "an administrator has drained it" if self.drained else None
+        )
 
     def _turned(self, healthy: bool, now: float) -> None:
         self.healthy = healthy
@@ -77,7 +96,7 @@ class Member:
             self.replica.joined = now  # a replica that comes back starts as slowly as a new one
             logger.info("The replica %s gets requests.", name)
         elif not self.leaving:
-            reason = (self.backend.health.reason(now) or "").rstrip(".")
+            reason = (self.reason(now) or "").rstrip(".")
             logger.warning("The replica %s gets no requests: %s.", name, reason)
 
     @property
@@ -99,7 +118,7 @@ class Member:
         """Whether it is not there yet, or not any more, but somebody sees to it that it will be."""
         now = time.monotonic()
         state = self.backend.health.state(now)
-        if self.leaving or state not in ("starting", "dead"):
+        if self.leaving or self.drained or state not in ("starting", "dead"):
             return False
         return self.backend.restarts or (state == "starting" and now - self._added < NEW_SECONDS)
 
@@ -136,6 +155,7 @@ class Dispatcher:
         self.policy = policy
         self._share = share  # this is one of so many processes that fill the same replicas
         self.members: dict[str, Member] = {}
+        self._drained: frozenset[str] = frozenset()  # by name, whether they are there or not
         self._waiting: dict[int, Waiting] = {}
         # Whose turn has come, but only some replicas could answer, and those are full.
         self._parked: dict[int, Waiting] = {}
@@ -145,8 +165,17 @@ class Dispatcher:
 
     def add(self, backend: Backend, weight: float) -> None:
         now = time.monotonic()
-        self.members[backend.name] = Member(backend, weight, self._share, now)
+        member = self.members[backend.name] = Member(backend, weight, self._share, now)
+        member.drained = backend.name in self._drained
         self._pump(now)
+
+    def drain(self, names: frozenset[str]) -> None:
+        """Give these nothing new, now or when they come, and all others their share."""
+        if names != self._drained:
+            self._drained = names
+            for name, member in self.members.items():
+                member.drained = name in names
+            self._pump(time.monotonic())
 
     def remove(self, name: str) -> Member | None:
         """Take a replica out of the rotation. What it has it may finish; the caller closes it then."""
@@ -230,7 +259,7 @@ class Dispatcher:
         if not healthy:
             return
         for member in self.members.values():
-            if not member.healthy and not member.leaving:
+            if not member.healthy and member.state(now) not in ("leaving", "drained"):
                 self._take_back(member)
 
     def _take_back(self, member: Member) -> None:
@@ -242,7 +271,7 @@ class Dispatcher:
     def _check_somebody(self, waiting: Waiting, now: float) -> None:
         members = [member for member in self.members.values() if waiting.fits(member.backend)]
         if not any(member.look(now) or member.returns for member in members):
-            reasons = {member.backend.health.reason(now) for member in members}
+            reasons = {member.reason(now) for member in members}
             known = "; ".join(sorted(reason for reason in reasons if reason))
             detail = f" ({known})" if known else ""
             raise BackendError(f"No replica of this model can answer now{detail}.", status=503)

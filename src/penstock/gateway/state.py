@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter
 
@@ -28,6 +28,9 @@ from penstock.observe.metrics import Metrics
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
+
+if TYPE_CHECKING:
+    from penstock.gateway.console import Console
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -53,6 +56,8 @@ class Gateway:
         self.accounts = accounts
         self.metrics = metrics
         self.draining = False
+        self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
+        self.console: Console | None = None
         self.scrape: Callable[[], Awaitable[bytes]] = self._scrape
         self.configure(config, deployments)
         self._exchanges: set[Exchange] = set()
@@ -187,6 +192,10 @@ class Gateway:
         """Take no new work; what runs goes on."""
         self.draining = True
 
+    def running(self) -> Iterator[Exchange]:
+        """What is being answered."""
+        yield from self._exchanges
+
     async def idle(self) -> None:
         """Returns when nothing runs."""
         await self._idle.wait()
@@ -194,6 +203,7 @@ class Gateway:
     def abort_all(self, reason: str) -> None:
         """End everything that runs with an error that gives this reason."""
         self.refuse_new()
+        self.stopped.set()
         for exchange in list(self._exchanges):
             exchange.abort(EngineUnavailableError(reason))
 
@@ -233,7 +243,7 @@ class Gateway:
                 if member.look(now):
                     return None
                 # Anybody may ask: no names of replicas, which are often their addresses.
-                reason = member.backend.health.reason(now) or "it is leaving"
+                reason = member.reason(now)
                 reasons.append(f"a replica of {deployment.name}: {reason}")
         return "; ".join(dict.fromkeys(reasons)) + "." if reasons else "No model has a replica."
 

@@ -44,7 +44,7 @@ class Invalidated(msgspec.Struct, kw_only=True):
 
 class ReplicaState(msgspec.Struct, kw_only=True):
     name: str
-    state: Literal["starting", "healthy", "unhealthy", "dead", "leaving"]
+    state: Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
     reason: str | None  # why it gets no requests
     requests: int  # that it has from this process
     tokens: int  # that these may take
