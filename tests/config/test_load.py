@@ -46,6 +46,7 @@ def test_every_option_can_be_set_in_the_file_and_in_the_environment() -> None:
     for option in options().values():
         other = {
             "log_level": "debug",
+            "log_format": "json",
             "device": "cuda",
             "block_size": "32",
             "memory_fraction": "0.5",

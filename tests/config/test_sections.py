@@ -227,7 +227,7 @@ def test_an_engines_own_options_win_over_the_flat_ones() -> None:
     config = engine_settings(settings, first).engine_config("x.gguf")
     assert (config.precision, config.max_running) == ("bfloat16", 8)
     assert engine_settings(settings, first).model == "x.gguf"
-    assert engine_settings(settings, second).max_running == 3
+    assert engine_settings(settings, second).max_running == 4
     assert engine_settings(settings, second).model == "default"
 
 
@@ -260,7 +260,7 @@ def test_what_is_allowed_but_hardly_meant_is_a_warning() -> None:
         "tenants: {a: {monthly_budget: 1}, b: {monthly_budget: 1, models: [m]}}\n"
     )
     warnings = list(warnings_of(Settings(gateway=gateway)))
-    assert len(warnings) == 4
+    assert len(warnings) == 3
     for part in (
         "http://x/v1beta/openai/v1/",
         "cached prompt tokens",
