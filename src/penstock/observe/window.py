@@ -11,15 +11,16 @@ import msgspec
 
 from penstock.observe.record import RequestRecord
 
-# Seconds of each window that can be asked for, and the width of the slots it is made of. Those of half an hour
-# more are for burn rates, and have counts alone: distributions of so many slots would take too much memory.
-WINDOWS: Final = {60: 1, 300: 10, 1800: 60, 3600: 60, 21_600: 60, 259_200: 600}
+# Seconds of each window that can be asked for, and the width of the slots it is made of. Longer ones have
+# counts alone: distributions of so many slots would take too much memory.
+WINDOWS: Final = {60: 1, 300: 10, 900: 60, 1800: 60, 3600: 60, 21_600: 60, 86_400: 600, 259_200: 600}
 HISTORY_SECONDS: Final = 120
 _KEPT: Final = {1: HISTORY_SECONDS + 10, 10: 310, 60: 21_660, 600: 259_800}  # seconds, by width of slot
 _SPREAD: Final = 10  # the widest slots with distributions
 
 _PER_DOUBLING: Final = 8  # buckets: each is 9% wide
-_LEAST, _MOST: Final = 1e-5, 1e6  # seconds
+_LEAST: Final = 1e-5  # seconds
+_MOST: Final = 1e6
 
 Spread = dict[int, int]  # how many there were, by number of bucket
 
@@ -40,7 +41,7 @@ def quantile(spread: Mapping[int, int], share: float) -> float | None:
 
 
 class Sums(msgspec.Struct):
-    """Of some requests of clients. Those that were wrong, or that their client left, are neither good nor bad."""
+    """Of some requests of clients. Those that were wrong, or aborted, are neither good nor bad."""
 
     requests: int = 0  # however they ended
     ok: int = 0

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +12,11 @@ import msgspec
 
 from penstock.gateway.discovery.registry import Registry
 from penstock.gateway.discovery.source import Addresses, SourceError, poll
+from penstock.gateway.shared_file import SharedFile
 
 LOOK_EVERY = 0.5  # seconds; how soon a server that registered with one process is known to the others
 Result = TypeVar("Result")
-_decoder = msgspec.json.Decoder(dict[str, dict[str, float]])
+Expiries = dict[str, dict[str, float]]
 
 
 class SharedRegistry:
@@ -28,8 +26,7 @@ class SharedRegistry:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "registry.json"
-        self._lock = folder / "registry.lock"
+        self._file: SharedFile[Expiries] = SharedFile(folder / "registry.json", Expiries, dict)
 
     async def register(self, group: str, url: str, ttl: float) -> bool:
         """Know a server for `ttl` seconds; whether it is new. Raises InvalidRequestError, QueueFullError."""
@@ -53,31 +50,25 @@ class SharedRegistry:
         return poll(look, LOOK_EVERY)
 
     async def _change(self, change: Callable[[Registry, float], Result]) -> Result:
-        return await asyncio.to_thread(self._change_now, change)
-
-    def _change_now(self, change: Callable[[Registry, float], Result]) -> Result:
-        with self._locked():
-            registry = self._read()
+        def changed(expiries: Expiries) -> tuple[Expiries, Result]:
+            registry = Registry(expiries)
             result = change(registry, time.monotonic())
-            # Readers see the file before or after, never half of it.
-            passing = self._path.with_suffix(f".{os.getpid()}")
-            passing.write_bytes(msgspec.json.encode(registry.expiries))
-            passing.rename(self._path)
-            return result
+            return {group: dict(servers) for group, servers in registry.expiries.items()}, result
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        try:
+            return await asyncio.to_thread(self._file.change, changed)
+        except msgspec.MsgspecError as error:
+            raise _unreadable(error) from None
 
     def _read(self) -> Registry:
         try:
-            return Registry(_decoder.decode(self._path.read_bytes()))
-        except FileNotFoundError:
-            return Registry()
+            return Registry(self._file.read())
         except (OSError, msgspec.MsgspecError) as error:
-            raise SourceError(f"The registry of servers cannot be read ({type(error).__name__}).") from None
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> SourceError:
+    return SourceError(f"The registry of servers cannot be read ({type(error).__name__}).")
 
 
 class RegisteredSource:

@@ -106,10 +106,14 @@ class RouteLedger:
         self._lock = threading.Lock()  # guards `_pending`
         self._flusher = Flusher("The router's books")
         self._pending: Tallies = {}
+        self.since_start: dict[str, RouteTally] = {}  # by tier, of this process; the event loop's
 
     def add(self, tallies: Mapping[Account, RouteTally]) -> None:
         """What one request has come to, or one check of it."""
-        self._keep({account: _bounded(tally) for account, tally in tallies.items()})
+        bounded = {account: _bounded(tally) for account, tally in tallies.items()}
+        for (_, _, tier), tally in bounded.items():
+            self.since_start.setdefault(tier, RouteTally()).add(tally)
+        self._keep(bounded)
 
     @property
     def pending(self) -> bool:

@@ -91,6 +91,23 @@ class UsageTable:
             ).fetchone()
         return int(dollars) * DOLLAR + int(picodollars)
 
+    def spenders(self, month: str, most: int) -> list[UsageRow]:
+        """Totals of the tenants that spent most in a month (YYYY-MM), or asked most where nothing costs."""
+        columns = ", ".join(f"sum({name})" for name in (*_PLAIN, "dollars", "picodollars"))
+        with self._database.read() as connection:
+            found = connection.execute(
+                f"SELECT tenant, {columns} FROM usage WHERE day BETWEEN ? AND ? GROUP BY tenant "
+                f"ORDER BY sum(dollars) + sum(picodollars) / {DOLLAR}.0 DESC, sum(requests) DESC, tenant LIMIT ?",
+                (f"{month}-01", f"{month}-31", most),
+            ).fetchall()
+        return [
+            _row(
+                {"tenant": tenant},
+                Tally(**dict(zip(_PLAIN, plain, strict=True)), cost=dollars * DOLLAR + picodollars),
+            )
+            for tenant, *plain, dollars, picodollars in found
+        ]
+
     def totals(
         self,
         by: Sequence[Part] = PARTS,

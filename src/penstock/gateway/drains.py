@@ -1,0 +1,52 @@
+"""Replicas that an administrator has taken out of the rotation, as all processes of the server know them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.shared_file import SharedFile
+
+logger = logging.getLogger("penstock.gateway")
+
+LOOK_SECONDS: Final = 0.25  # how soon the other processes know
+
+Names = dict[str, list[str]]  # of replicas, by model
+
+
+class Drains:
+    """By name, so that it outlives a reload, and a discovered server that goes and comes; not the server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: SharedFile[Names] = SharedFile(folder / "drained.json", Names, dict)
+        self._version = (0, 0)
+        self._names: Names = {}
+
+    async def change(self, model: str, replica: str, drained: bool) -> bool:
+        """Drain it or bring it back, for all processes; whether that was news."""
+
+        def changed(names: Names) -> tuple[Names, bool]:
+            known = set(names.get(model, ()))
+            before = replica in known
+            known = known | {replica} if drained else known - {replica}
+            return {**names, model: sorted(known)}, before != drained
+
+        return await asyncio.to_thread(self._file.change, changed)
+
+    def apply(self, deployments: Iterable[Deployment]) -> None:
+        """Have it be so in this process. Whatever is known holds when the file cannot be read."""
+        version = self._file.version()
+        if version != self._version:
+            try:
+                self._names = self._file.read()
+            except (OSError, msgspec.MsgspecError):
+                logger.exception("Which replicas are drained cannot be read.")
+            self._version = version
+        for deployment in deployments:
+            deployment.dispatcher.drain(frozenset(self._names.get(deployment.name, ())))
