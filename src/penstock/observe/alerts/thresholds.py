@@ -1,4 +1,4 @@
-"""When each alert fires, as plain data: rules for Prometheus and the console's own alerts are made from it."""
+"""When each alert fires, as plain data: Prometheus's rules and the console's own alerts are made from it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Severity = Literal["page", "warn", "info"]
-# What a bound is a multiple of: nothing; the promised time to the first token of the model; the share of requests
-# that may be bad; what the same figure was over the day before.
+# What a bound is a multiple of: nothing; the model's promised time to the first token; the share of requests that
+# may fail or be refused; what the same figure was over the day before.
 Measure = Literal["plain", "ttft", "errors", "usual"]
 
 
@@ -22,7 +22,7 @@ class Threshold:
     below: bool = False  # beyond is below, not above
     window: int = 300  # seconds that rates and quantiles are taken over
     hold: int = 300  # seconds
-    least: int = 0  # fewer requests than this in the window say nothing
+    least: int = 0  # fewer requests than this in the window say nothing; of errors, fewer failures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ DAY: Final = 86400  # what is usual is read off this time before the window
 DOWN: Final = Threshold(name="PenstockDown", severity="page", bound=1, below=True, hold=60)
 NO_REPLICA: Final = Threshold(name="PenstockNoReplica", severity="page", bound=1, below=True, hold=60)
 ERRORS: Final = Threshold(
-    name="PenstockErrors", severity="page", bound=1, measure="errors", hold=120, least=20
+    name="PenstockErrors", severity="page", bound=1, measure="errors", hold=120, least=5
 )
 TTFT_PAGE: Final = Threshold(
     name="PenstockTtftVeryHigh", severity="page", bound=4, measure="ttft", hold=120, least=20
@@ -100,9 +100,8 @@ THROUGHPUT: Final = Threshold(
     window=900,
     hold=900,
 )
-DRIFT: Final = Threshold(
-    name="PenstockModelDrift", severity="info", bound=1, hold=900
-)  # versions served at once
+# Versions of a model that are served at once. A rolling deploy is over by then.
+DRIFT: Final = Threshold(name="PenstockModelDrift", severity="info", bound=1, hold=900)
 
 THRESHOLDS: Final = (
     *(DOWN, NO_REPLICA, ERRORS, TTFT_PAGE, OUT_OF_MEMORY),

@@ -1,0 +1,47 @@
+"""GPUs: memory, faults, heat. Where there are none, these find nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.observe.alerts import thresholds
+from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.promql import increase, span
+
+# Engines reserve the memory of their KV cache when they start; blocks that no request holds are free all the same.
+MEMORY_IN_USE: Final = (
+    "(sum by (instance) (penstock_gpu_memory_used_bytes)\n"
+    "- (sum by (instance) (penstock_kv_cache_bytes * (1 - penstock_kv_usage_ratio))"
+    " or 0 * sum by (instance) (penstock_gpu_memory_used_bytes)))\n"
+    "/ sum by (instance) (penstock_gpu_memory_total_bytes)"
+)
+
+
+def rules(promises: Promises) -> Iterator[Rule]:
+    for threshold, action in (
+        (thresholds.GPU_MEMORY, "Which model holds it: KV usage by engine. Plan for another GPU."),
+        (
+            thresholds.GPU_MEMORY_FULL,
+            "Look now: requests are preempted next. Add a replica or shed batch work.",
+        ),
+    ):
+        yield alert(
+            threshold,
+            f"{MEMORY_IN_USE} > {threshold.bound:g}",
+            "{{ $value | humanizePercentage }} of the GPU memory of {{ $labels.instance }} is in use.",
+            action,
+        )
+    window = span(thresholds.GPU_FAULT.window)
+    yield alert(
+        thresholds.GPU_FAULT,
+        f"{increase('penstock_gpu_xid_errors_total', window, 'instance, gpu, xid')} > 0",
+        "GPU {{ $labels.gpu }} of {{ $labels.instance }} reported XID {{ $labels.xid }}.",
+        "NVIDIA's list of XID errors says whether it is the program, the driver or the card.",
+    )
+    yield alert(
+        thresholds.GPU_THROTTLED,
+        "max by (instance, gpu, reason) (penstock_gpu_throttled) > 0",
+        "GPU {{ $labels.gpu }} of {{ $labels.instance }} runs slower than it could: {{ $labels.reason }}.",
+        "Heat and power, or a limit that was set: compare temperature and power with the limits.",
+    )
