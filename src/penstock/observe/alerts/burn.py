@@ -16,7 +16,7 @@ _COUNTER = "penstock_slo_requests_total"
 _ADVICE = {
     "ttft": "Which cause leads in the slow-request log? Shed and failed requests count as late, too.",
     "errors": "Failed or shed? Shed requests ask for capacity, failed ones for a look at replicas and log.",
-    "tpot": "Larger batches, long prompts between decodes, a throttled GPU, or another process on the device.",
+    "tpot": "Larger batches, long prompts between decodes, a throttled GPU, or others on the device.",
 }
 
 
@@ -52,7 +52,7 @@ def _alert(objective: str, target: float, burn: BurnRate) -> Rule:
         hold=0,  # the windows are what keeps it from fluttering
         expr=f"{ratio(burn.long)}{where} > {bound}\nand {ratio(burn.short)}{where} > {bound}\n"
         f"and {bad} >= {LEAST_BAD}",
-        summary=f"{{{{ $value | humanizePercentage }}}} of the requests for {{{{ $labels.model_name }}}} miss the "
+        summary="{{ $value | humanizePercentage }} of the requests for {{ $labels.model_name }} miss the "
         f"objective {objective}: at least {factor:.3g} times as many as {target:.5g} allows, "
         f"for {span(burn.long)}.",
         action=_ADVICE[objective],

@@ -33,7 +33,7 @@ def rules(promises: Promises) -> Iterator[Rule]:
     yield alert(
         quality,
         f"{worse} / {checked} > {quality.bound:g}\nand {count} >= {quality.least}",
-        "{{ $value | humanizePercentage }} of the checked answers of {{ $labels.tier }} should have come from "
-        "the expert.",
-        "`penstock route report` says which kinds of queries; `penstock route train` learns from the verdicts.",
+        "{{ $value | humanizePercentage }} of the checked answers of {{ $labels.tier }} should have been the "
+        "expert's.",
+        "`penstock route report` says for which kinds of queries; `penstock route train` learns from it.",
     )

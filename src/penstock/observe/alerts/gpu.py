@@ -9,7 +9,7 @@ from penstock.observe.alerts import thresholds
 from penstock.observe.alerts.rule import Promises, Rule, alert
 from penstock.observe.promql import increase, span
 
-# Engines reserve the memory of their KV cache when they start; blocks that no request holds are free all the same.
+# Engines reserve the memory of their KV cache when they start: blocks that no request holds are not in use.
 MEMORY_IN_USE: Final = (
     "(sum by (instance) (penstock_gpu_memory_used_bytes)\n"
     "- (sum by (instance) (penstock_kv_cache_bytes * (1 - penstock_kv_usage_ratio))"
@@ -23,7 +23,7 @@ def rules(promises: Promises) -> Iterator[Rule]:
         (thresholds.GPU_MEMORY, "Which model holds it: KV usage by engine. Plan for another GPU."),
         (
             thresholds.GPU_MEMORY_FULL,
-            "Look now: requests are preempted next. Add a replica or shed batch work.",
+            "Requests are preempted next: add a replica or shed batch work.",
         ),
     ):
         yield alert(

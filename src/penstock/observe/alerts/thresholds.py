@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Severity = Literal["page", "warn", "info"]
-# What a bound is a multiple of: nothing; the model's promised time to the first token; the share of requests that
-# may fail or be refused; what the same figure was over the day before.
+# What a bound is a multiple of: nothing; the model's promised time to the first token; the share of requests
+# that may fail or be refused; what the same figure was over the day before.
 Measure = Literal["plain", "ttft", "errors", "usual"]
 
 
