@@ -1,6 +1,6 @@
-"""The console's page: plain HTML, CSS and ES modules, served as they lie here. Nothing is built, nothing fetched.
+"""The console's page: plain HTML, CSS and ES modules, served as they lie here. Nothing is built or fetched.
 
-What the page asks of the server that gives it out, all relative to its own address, so that it works behind a prefix:
+What the page asks of the server that gives it out, all relative to its own address (it works behind a prefix):
 `console/NAME` (these files), `console/state` and `console/events` (a Snapshot, once and each second),
 `console/reports/NAME` (HTML), `admin/backends/drain` (POST {"model", "replica", "drained"}), `v1/models` and
 `v1/chat/completions`. With a key, each carries `Authorization: Bearer`.
@@ -20,8 +20,8 @@ TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 
-# No script but these files, no frame but a report's in a sandbox, no form that leaves. Reports bring their style
-# along, which a frame may have only if the page may.
+# No script but these files, no frame but a report's in a sandbox, no form that leaves. Reports bring their
+# style along, which a frame may have only if the page may.
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

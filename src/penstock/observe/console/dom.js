@@ -1,0 +1,105 @@
+// Elements from data. Text only ever enters as text nodes and attribute values, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const DRAWN = new Set(["svg", "path", "line", "rect", "circle", "title"]);
+
+/** An element. `vars` are CSS properties; attributes that are null or false are left out. */
+export function h(tag, attributes, ...children) {
+  const element = DRAWN.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name === "vars") {
+      for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
+    } else if (value !== null && value !== undefined && value !== false) {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const by = (id) => document.getElementById(id);
+
+/** Make the element's content equal to these nodes, keeping what is equal: focus and selection survive. */
+export function render(element, ...children) {
+  const fresh = element.cloneNode(false);
+  fresh.append(...children.flat(Infinity).filter(Boolean));
+  sync(element, fresh);
+}
+
+function sync(parent, fresh) {
+  const wanted = new Set([...fresh.children].map(keyOf).filter(Boolean));
+  const keyed = new Map();
+  for (const child of [...parent.children]) {
+    const key = keyOf(child);
+    if (key && !wanted.has(key)) child.remove();
+    else if (key) keyed.set(key, child);
+  }
+  let at = parent.firstChild;
+  for (const node of [...fresh.childNodes]) {
+    const key = keyOf(node);
+    const match = key ? keyed.get(key) : at && !keyOf(at) ? at : null;
+    if (match && match.nodeType === node.nodeType && match.nodeName === node.nodeName) {
+      if (match === at) at = at.nextSibling;
+      else parent.insertBefore(match, at);
+      morph(match, node);
+    } else {
+      parent.insertBefore(node, at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+const keyOf = (node) => node.dataset?.key;
+
+function morph(old, fresh) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  sync(old, fresh);
+}
+
+/** A table that becomes a list of cards on a narrow screen, and stays a table for who listens to it. */
+export function table(label, columns, rows) {
+  const head = columns.map((column) =>
+    h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null }, column.name),
+  );
+  const body = rows.map((row) =>
+    h("tr", { role: "row", "data-key": row.key },
+      columns.map((column, index) =>
+        h(index ? "td" : "th",
+          { role: index ? "cell" : "rowheader", scope: index ? null : "row", "data-label": column.name, class: column.number ? "number" : null },
+          row.cells[index]),
+      ),
+    ),
+  );
+  return h("table", { role: "table", "aria-label": label },
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
+    h("tbody", { role: "rowgroup" }, body),
+  );
+}
+
+export const empty = (...sentence) => h("p", { class: "empty" }, ...sentence);
+
+/** A state as a word with a mark: the colour says nothing that the word does not. */
+export const badge = (word, tone) => h("span", { class: `badge ${tone}` }, word);
+
+export function panel(title, ...children) {
+  return h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), ...children);
+}
+
+let saying;
+
+/** A sentence that goes away by itself; it is read out too. */
+export function say(sentence) {
+  const place = by("said");
+  place.textContent = sentence;
+  clearTimeout(saying);
+  saying = setTimeout(() => (place.textContent = ""), 6000);
+}

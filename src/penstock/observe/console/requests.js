@@ -1,0 +1,85 @@
+// The requests that have ended lately, each with where its time went.
+
+import { phaseLegend, timeline } from "./charts.js";
+import { badge, by, empty, h, table } from "./dom.js";
+import { clock, count, dollars, milliseconds, plural } from "./format.js";
+
+const TONES = { ok: "good", failed: "bad", shed: "warn", rejected: "warn", aborted: "unknown" };
+const WORDS = { ok: "answered" };
+const opened = new Set(); // ids of requests whose details are shown
+let held = null; // what is shown while the list is paused
+
+export function requests(now) {
+  const shown = held ?? now.recent;
+  const kind = by("filter-kind").value;
+  const text = by("filter-text").value.trim().toLowerCase();
+  const found = shown.filter((request) => fits(request, kind, text));
+  if (!shown.length) return [empty("Nobody has asked anything yet. Requests appear here when they have ended.")];
+  if (!found.length) return [phaseLegend(), empty(`None of the ${plural(shown.length, "recent request")} fits.`)];
+  return [
+    phaseLegend(),
+    h("div", { class: "request-head request-columns", "aria-hidden": "true" },
+      ["ended", "model", "outcome", "time", "first token", "total", "tokens", "cost"].map((name) => h("span", {}, name))),
+    h("ul", { class: "requests" }, found.map((request) => requestRow(request, now.at, true))),
+  ];
+}
+
+function fits(request, kind, text) {
+  if (kind === "slow" && !request.causes.length) return false;
+  if (kind !== "all" && kind !== "slow" && request.outcome !== kind) return false;
+  return !text || [request.model, request.served_by, request.tier, request.tenant, request.id, request.code, ...request.causes].some((field) => field.toLowerCase().includes(text));
+}
+
+export function requestRow(request, now, opens) {
+  const open = opens && opened.has(request.id);
+  const answered = request.served_by && request.served_by !== request.model ? ` → ${request.tier || request.served_by}` : "";
+  const cells = [
+    h("span", { class: "when soft" }, clock(request.at + request.ms / 1000)),
+    h("span", { class: "what" }, h("b", {}, request.model || "–"), answered, h("span", { class: "soft who" }, request.tenant)),
+    h("span", { class: "outcome" }, badge(WORDS[request.outcome] ?? request.outcome, TONES[request.outcome] ?? "unknown"), request.causes.length ? h("span", { class: "cause" }, request.causes[0]) : null),
+    timeline(request),
+    h("span", { class: "number", "data-name": "first token" }, milliseconds(request.ttft_ms)),
+    h("span", { class: "number", "data-name": "total" }, milliseconds(request.ms)),
+    h("span", { class: "number", "data-name": "tokens" }, `${count(request.prompt_tokens)} → ${count(request.completion_tokens)}`),
+    h("span", { class: "number", "data-name": "cost" }, dollars(request.dollars)),
+  ];
+  if (!opens) return h("li", { "data-key": request.id }, h("div", { class: "request-head" }, cells));
+  return h("li", { "data-key": request.id },
+    h("button", { type: "button", class: "request-head", "aria-expanded": String(open), "data-action": "expand", "data-id": request.id }, cells),
+    open ? details(request) : null);
+}
+
+function details(request) {
+  const facts = [
+    ["request", request.id], ["operation", request.operation], ["status", `${request.status}${request.code ? ` ${request.code}` : ""}`],
+    ["answered by", request.served_by || "–"], ["tier", request.tier || "–"], ["class", request.service_class || "–"],
+    ["cached prompt tokens", count(request.cached_tokens)], ["slow because", request.causes.join(", ") || "it was not slow"],
+  ];
+  const columns = [{ name: "Phase" }, { name: "Detail" }, { name: "Begins at", number: true }, { name: "Takes", number: true }];
+  return h("div", { class: "request-detail" },
+    h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    request.phases.length
+      ? table(`Phases of request ${request.id}`, columns, request.phases.map((phase, index) => ({
+          key: String(index),
+          cells: [h("span", { class: "phase-name" }, h("span", { class: `swatch phase ${phase.name}${phase.failed ? " failed" : ""}` }), phase.name), `${phase.detail || "–"}${phase.failed ? ", failed" : ""}`, milliseconds(phase.start), milliseconds(phase.ms)],
+        })))
+      : empty("No phases were recorded of it."));
+}
+
+/** Filters, the pause button, and opening a request's details. */
+export function requestControls(again, latest) {
+  by("filters").addEventListener("submit", (event) => event.preventDefault());
+  by("filters").addEventListener("input", again);
+  by("pause").addEventListener("click", () => {
+    held = held ? null : (latest()?.recent ?? []);
+    by("pause").setAttribute("aria-pressed", String(held !== null));
+    by("pause").textContent = held ? "Go on" : "Pause";
+    again();
+  });
+  by("requests").addEventListener("click", (event) => {
+    const id = event.target.closest("[data-action=expand]")?.dataset.id;
+    if (id === undefined) return;
+    if (!opened.delete(id)) opened.add(id);
+    again();
+  });
+}
