@@ -98,6 +98,11 @@ class Decision(msgspec.Struct, kw_only=True, omit_defaults=True):
         return next((found for found in self.candidates if found.tier == tier), None)
 
     @property
+    def reason(self) -> str:
+        """Why the tier was chosen, in one word or two."""
+        return "pinned" if self.pinned else self.forced or "quality"
+
+    @property
     def pinned(self) -> bool:
         """Whether somebody else than the router chose."""
         return self.forced in PINNED

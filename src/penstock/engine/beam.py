@@ -191,6 +191,8 @@ class BeamRequest:
         self.search = BeamSearch(params, ends, limit)
         self._num_returned = params.num_returned
         self._cached_tokens = 0  # of the prompt
+        self._scheduled = 0.0
+        self._preemptions = 0
         self._rounds = 0
         # More than a small vocabulary has is no error: the engine gives what there is.
         self._params = SamplingParams(max_tokens=1, temperature=0.0, logprobs=self.search.num_candidates)
@@ -217,7 +219,8 @@ class BeamRequest:
     def take(self, events: Sequence[TokenEvent]) -> None:
         """The events of the round's requests, in their order, each with the scores of one token."""
         if self._rounds == 1:
-            self._cached_tokens = events[0].cached_tokens
+            self._cached_tokens, self._scheduled = events[0].cached_tokens, events[0].scheduled
+        self._preemptions += sum(event.preemptions for event in events)
         scores = [event.logprobs[0] for event in events]
         self.search.advance([zip(each.top_ids, each.top, strict=True) for each in scores])
 
@@ -232,6 +235,9 @@ class BeamRequest:
                 finish_reason="length" if hypothesis.end is None else "stop",
                 stop_token=hypothesis.end,
                 cached_tokens=self._cached_tokens,
+                scheduled=self._scheduled,
+                # Of all beams together, whichever of them became the answers: told once.
+                preemptions=0 if index else self._preemptions,
             )
             for index, hypothesis in enumerate(best)
         ]

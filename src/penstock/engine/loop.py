@@ -166,6 +166,8 @@ def _token(sequence: Sequence) -> TokenEvent:
         finish_reason=sequence.finish_reason,
         stop_token=sequence.stop_token,
         cached_tokens=sequence.cached,
+        scheduled=sequence.scheduled,
+        preemptions=sequence.preemptions,
     )
 
 

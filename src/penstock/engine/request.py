@@ -176,6 +176,8 @@ class TokenEvent:
     error: str | None = None  # a sentence, when finish_reason is "error"
     invalid: bool = False  # the error is the request's own fault, and would be again
     cached_tokens: int = 0  # prompt tokens taken from the prefix cache
+    scheduled: float = 0.0  # seconds on the machine's monotonic clock: its prompt's first step; 0: not known
+    preemptions: int = 0  # times that it was set back so far
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # from the second token on; once
     embedding: bytes = b""  # float32, little-endian: what a pooled request gives, not normalized
 

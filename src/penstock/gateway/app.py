@@ -60,10 +60,10 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["penstock.call"]
         call.shaped = SHAPES.get(self.operation.asks)
-        caller = ANYBODY if self.operation.open else self._gateway.keys.check(call.headers)
         if self._handler is None:
-            await ask(self._gateway, call, self.operation, caller)
+            await ask(self._gateway, call, self.operation)
         else:
+            caller = ANYBODY if self.operation.open else self._gateway.keys.check(call.headers)
             await self._handler(self._gateway, call, caller)
 
 

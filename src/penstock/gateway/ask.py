@@ -9,6 +9,7 @@ from typing import Final
 from penstock.config import TenantConfig
 from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError, PenstockError
+from penstock.gateway import recording
 from penstock.gateway.accounts import Caller, Hold, Price
 from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.accounts.price import FREE
@@ -23,6 +24,7 @@ from penstock.gateway.queue import CLASS_HEADER, LEVELS, QueueRefusal, ServiceCl
 from penstock.gateway.routing.watching import EscalatedError
 from penstock.gateway.sizing import smaller
 from penstock.gateway.state import Gateway
+from penstock.observe.record import MAX_NAME, Phase, RequestRecord
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import RATE_LIMIT, UNAVAILABLE, HTTPError, retry
 from penstock.protocol.openapi import Operation
@@ -35,12 +37,30 @@ _CLASS: Final = CLASS_HEADER.encode()
 _DEADLINE: Final = DEADLINE_HEADER.encode()
 
 
-async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller) -> None:
-    """Answer one request for a model, or raise what the client is to be told."""
-    arrived = time.monotonic()
+async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller | None = None) -> None:
+    """Answer one request for a model, or raise what the client is to be told; either way it is recorded.
+    `caller`: None for whoever's key it brings."""
+    record = recording.begin(call, operation)
+    try:
+        if caller is None:
+            caller = gateway.keys.check(call.headers)
+        await _asked(gateway, call, operation, caller, record)
+    except BaseException as error:
+        recording.failed(record, error, started=call.status != 0)
+        raise
+    finally:
+        record.status, record.blocked = record.status or call.status, call.blocked
+        gateway.recorder.finish(record)
+
+
+async def _asked(
+    gateway: Gateway, call: Call, operation: Operation, caller: Caller, record: RequestRecord
+) -> None:
+    record.tenant, record.inside = caller.tenant, caller.inside
     gateway.check_open()
     inquiry = Inquiry(operation.asks, await call.body())
-    exchange = Exchange(call, operation, inquiry, caller, arrived)
+    record.model, record.stream = (inquiry.model or "")[:MAX_NAME], inquiry.stream
+    exchange = Exchange(call, operation, inquiry, caller, record.arrived, record)
     with gateway.exchanging(exchange):
         try:
             await _served(gateway, exchange)
@@ -59,6 +79,7 @@ async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) ->
         kind = RATE_LIMIT if error.status == 429 else UNAVAILABLE
         headers = retry(error.retry_after)
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
+    recording.failed(exchange.record, error, started=exchange.started)
     placed = exchange.upstream_model
     if not placed and isinstance(error, HTTPError):
         gateway.metrics.families.refused.labels(exchange.served_by, error.code).inc()
@@ -81,9 +102,12 @@ async def _served(gateway: Gateway, exchange: Exchange) -> None:
         header=None if header is None else header.decode("latin-1"),
     )
     exchange.priority = LEVELS[service_class]
+    record = exchange.record
+    record.model, record.service_class = exchange.model, service_class
     exchange.deadline = _deadline(headers.get(_DEADLINE), exchange.arrived)
     if exchange.deadline is not None:
         gateway.end_at_deadline(exchange, exchange.deadline)
+    recording.admitted(record, record.arrived)
     account = _Account(gateway, exchange, tenant)
     outcome: Outcome = "failed"
     try:
@@ -113,7 +137,11 @@ async def _chain(
         return [Answering(deployment) for deployment in (found, *fallbacks)]
     assert gateway.orchestrator is not None, "only a ladder makes auto a model"
     allowed = gateway.routable(exchange.caller)
+    routing = Phase("route", time.monotonic(), 0.0, failed=True)
+    exchange.record.phases.append(routing)
     route = exchange.route = await gateway.orchestrator.route(exchange, tenant, allowed)
+    routing.end, routing.detail, routing.failed = time.monotonic(), route.decision.chosen, False
+    exchange.record.reason = route.decision.reason
     return [
         Answering(tier.deployment, tier, smaller(tier.config.max_tokens, route.caps.get(tier.name)))
         for tier in route.steps
@@ -152,6 +180,7 @@ class _Asking:
                     raise
                 return
             except EscalatedError as escalated:
+                exchange.record.escalations += 1
                 self._doubtful = answering, escalated
                 chain = self._above(answering, rest)  # not down: those are doubted even more
             except (BackendError, QueueRefusal) as error:
@@ -161,7 +190,7 @@ class _Asking:
                 if not rest and not await self._made_do():
                     raise
                 if rest:
-                    self._gateway.passed_over(exchange, answering.name, rest[0].name, error)
+                    self._passed_over(answering, rest[0], error)
             except (HTTPError, InvalidRequestError) as error:
                 if exchange.started:
                     raise
@@ -171,9 +200,13 @@ class _Asking:
                     return
                 # What is right for the model it was meant for is not wrong because this one cannot take it.
                 if rest:
-                    self._gateway.passed_over(exchange, answering.name, rest[0].name, error)
+                    self._passed_over(answering, rest[0], error)
                 elif not await self._made_do():
                     raise failure or error from error
+
+    def _passed_over(self, answering: Answering, other: Answering, error: Exception) -> None:
+        self._exchange.record.fallbacks += 1
+        self._gateway.passed_over(self._exchange, answering.name, other.name, error)
 
     async def _made_do(self) -> bool:
         """Whether the answer that was taken back could be given after all, since nobody has a better one."""
@@ -282,12 +315,14 @@ class _Account:
     def settle(self, outcome: Outcome) -> None:
         exchange, families = self._exchange, self._gateway.metrics.families
         if self._hold is None:
+            recording.describe(exchange.record, exchange, UsageCount(), 0.0)
             self._gateway.routed(exchange, outcome, UsageCount(), 0)
             return
         usage = exchange.billed()
         cost = self._gateway.accounts.settle(
             self._hold, usage, outcome, time.monotonic(), saved=exchange.saved
         )
+        recording.describe(exchange.record, exchange, usage, cost / PICO)
         self._gateway.count(exchange, usage, cost / PICO)
         self._gateway.routed(exchange, outcome, usage, cost)
         if exchange.first_byte:

@@ -19,9 +19,11 @@ from penstock.gateway.dispatch import Member, ReplicaLostError, Waiting
 from penstock.gateway.exchange import DiscardedError, Exchange
 from penstock.gateway.messages import speak
 from penstock.gateway.queue import ServiceClass, Ticket
+from penstock.gateway.recording import admitted, attempt_begins, attempt_ended
 from penstock.gateway.resilience import pause
 from penstock.gateway.routing.tier import Tier
 from penstock.gateway.state import Gateway
+from penstock.observe.record import Phase
 from penstock.protocol.errors import HTTPError
 
 # A request that two replicas have not survived is not given to a third.
@@ -95,7 +97,8 @@ async def _answered(
     last: bool,
 ) -> None:
     """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
-    deployment = answering.deployment
+    deployment, record = answering.deployment, exchange.record
+    began = time.monotonic()
     answering.put(exchange)
     deployment.check_able(exchange)
     vision = deployment.needs_vision(exchange)
@@ -110,6 +113,7 @@ async def _answered(
     query = deployment.query(exchange, size)
     deployment.retries.earn()
     tries = _Tries(gateway, exchange, deployment)
+    now = admitted(record, began)
     while True:
         ticket = Ticket(
             id=gateway.next_ticket(),
@@ -121,8 +125,14 @@ async def _answered(
             deadline=_until(exchange, answering, last=last),
         )
         waiting = Waiting(exchange, ticket, query, size.choices, fits)
-        member = await deployment.dispatcher.place(waiting)
-        gateway.metrics.families.queued.labels(deployment.name).observe(time.monotonic() - exchange.arrived)
+        queued = Phase("queue", now, 0.0, failed=True)
+        record.phases.append(queued)
+        try:
+            member = await deployment.dispatcher.place(waiting)
+            queued.failed = False
+        finally:
+            queued.end = time.monotonic()
+        gateway.metrics.families.queued.labels(deployment.name).observe(queued.end - exchange.arrived)
         try:
             await tries.run(waiting, member)
             return
@@ -133,6 +143,8 @@ async def _answered(
             # what was taken back from a lost replica: moving it adds no load, whatever is left for retries.
             if not isinstance(error, ReplicaLostError) and not deployment.dispatcher.returns(waiting):
                 raise
+            record.retries += 1
+            now = time.monotonic()
         finally:
             served = exchange.spent()
             deployment.dispatcher.finished(waiting, served.prompt + served.completion)
@@ -182,6 +194,7 @@ class _Tries:
                         dispatcher.leave(again, waiting)
                     raise
                 self._gateway.metrics.families.retries.labels(self._deployment.name).inc()
+                self._exchange.record.retries += 1
                 member = again
 
     def may_go_on(self, error: BackendError) -> bool:
@@ -199,11 +212,15 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
     exchange.upstream_model = backend.upstream_model
     if exchange.begun:
         exchange.reset()  # another one's beginning, which was held back
+    attempt = attempt_begins(exchange.record, backend.name)
+    failed = True
     try:
         await backend.answer(exchange)
         _answered_well(exchange, member)
+        failed = False
     except DiscardedError:
         _answered_well(exchange, member)  # that its answer is not wanted is no failure of the replica
+        failed = False
         raise
     except BackendError as error:
         now = time.monotonic()
@@ -213,6 +230,7 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
     except asyncio.CancelledError:
         lost = exchange.aborted
         if not isinstance(lost, BackendError):
+            failed = False
             raise
         exchange.aborted = None
         uncancel()
@@ -220,6 +238,7 @@ async def _attempt(exchange: Exchange, deployment: Deployment, waiting: Waiting,
             raise ClientGoneError from None
         raise lost from None
     finally:
+        attempt_ended(exchange.record, attempt, failed=failed)
         deployment.dispatcher.leave(member, waiting)
 
 

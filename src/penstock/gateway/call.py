@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
@@ -49,9 +50,10 @@ def _headers(given: Collection[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 class Call:
-    """The request and its answer. `status` is 0 until the answer has begun."""
+    """The request and its answer. `status` is 0 until the answer has begun; `blocked`: seconds for which the
+    client did not take what was written."""
 
-    __slots__ = ("_connection", "_receive", "_send", "headers", "id", "scope", "shaped", "status")
+    __slots__ = ("_connection", "_receive", "_send", "blocked", "headers", "id", "scope", "shaped", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -59,6 +61,7 @@ class Call:
         given = self.headers.get(b"x-request-id", b"")
         self.id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
         self.status = 0
+        self.blocked = 0.0
         self.shaped: Callable[[Failure, str], bytes] | None = None  # errors, where not as OpenAI's
         self._connection: Connection | None = scope.get("penstock.connection")
         self._receive = receive
@@ -166,10 +169,18 @@ class Call:
         """A part of a stream that has been started."""
         if self._connection is not None and self._connection.write_part(data):
             return
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send_part({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_stream(self, data: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": data})
+        await self._send_part({"type": "http.response.body", "body": data})
+
+    async def _send_part(self, message: Message) -> None:
+        """Waits until the client has taken most of what was written before."""
+        before = time.monotonic()
+        try:
+            await self._send(message)
+        finally:
+            self.blocked += time.monotonic() - before
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.status = status

@@ -13,6 +13,7 @@ import msgspec
 from penstock.gateway.accounts.price import DOLLAR, MOST_TOKENS, countable
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.inquiry import Inquiry
+from penstock.observe.record import RequestRecord
 from penstock.protocol import sse
 from penstock.protocol.anthropic_errors import anthropic_error_event
 from penstock.protocol.anthropic_face import MessagesFace
@@ -121,6 +122,7 @@ class Exchange:
         "prepared",
         "price",
         "priority",
+        "record",
         "route",
         "saved",
         "sent",
@@ -134,9 +136,16 @@ class Exchange:
     )
 
     def __init__(
-        self, call: AnyCall, operation: Operation, inquiry: Inquiry, caller: Caller, arrived: float
+        self,
+        call: AnyCall,
+        operation: Operation,
+        inquiry: Inquiry,
+        caller: Caller,
+        arrived: float,
+        record: RequestRecord | None = None,
     ) -> None:
         self.call = call
+        self.record = record or RequestRecord(call.id, operation.asks, arrived, time.time())
         self.operation = operation
         self.inquiry = inquiry
         self.sent = inquiry  # as the client said it; who answers may be asked otherwise
@@ -256,6 +265,8 @@ class Exchange:
             data = _faced(self.face.feed, data)
         delivered = self.delivered
         delivered.completion += tokens
+        if tokens and not self.record.first_token:
+            self.record.first_token = time.monotonic()
         try:
             if data:
                 await self.call.write(data)
@@ -268,6 +279,7 @@ class Exchange:
             self.tap.ended(data)
         if self.face is not None:
             data = _faced(self.face.feed, data)
+        self.record.last_token = time.monotonic()
         await self.call.end_stream(data)
         self.delivered.completion += tokens
         self.done = self.started  # whoever hangs up now has had all of it
@@ -290,7 +302,7 @@ class Exchange:
         taken = self.spent()
         self.delivered = UsageCount(self.delivered.prompt)
         self.begun = self.answered = self.done = False
-        self.first_byte = 0.0
+        self.first_byte = self.record.first_token = self.record.last_token = 0.0
         if self.face is not None:
             self.face = MessagesFace(self.model, self.call.id)
         if self.watch is not None:

@@ -25,6 +25,7 @@ from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.metrics import Metrics
+from penstock.observe.recorder import Recorder
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
@@ -55,6 +56,7 @@ class Gateway:
         self.registry = registry
         self.accounts = accounts
         self.metrics = metrics
+        self.recorder = Recorder()
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
         self.console: Console | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 # How a request ended: answered; failed for a reason that is not the client's; refused before a replica had it
 # (limit, budget, full queue, deadline, draining); rejected, since it was wrong; aborted by its client.
 Outcome = Literal["ok", "failed", "shed", "rejected", "aborted"]
+MAX_NAME: Final = 128  # characters of what a client or another server calls something
 PhaseName = Literal["admission", "cache", "route", "queue", "attempt", "prefill", "decode"]
 
 
@@ -17,9 +18,15 @@ class Phase:
 
     name: PhaseName
     start: float  # seconds, monotonic
-    end: float
-    detail: str = ""  # an attempt's replica, a cache's outcome, a route's tier: short, never a client's text
+    end: float  # 0 while it lasts
+    # An attempt's replica, a cache's outcome, a route's tier; `engine` of a queue in an attempt; `upstream`
+    # of a prefill at a server that does not tell its own queue from it. Never a client's text.
+    detail: str = ""
     failed: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
 
 
 @dataclass(slots=True)
@@ -31,7 +38,7 @@ class RequestRecord:
     arrived: float
     wall: float  # seconds since the epoch, when it arrived
     tenant: str = ""
-    model: str = ""  # as the client named it
+    model: str = ""  # as the client named it, at most MAX_NAME characters
     served_by: str = ""  # the configured model that answered
     tier: str = ""
     reason: str = ""  # why the tier was chosen, for `auto`
@@ -40,13 +47,17 @@ class RequestRecord:
     inside: bool = False  # asked by the server itself
     traceparent: str = ""  # as the client sent it, if it is well-formed
     phases: list[Phase] = field(default_factory=list)
-    first_token: float = 0.0
+    scheduled: float = 0.0  # when an engine of ours began to compute it
+    first_token: float = (
+        0.0  # as the client got it: of a whole answer, when it was computed, where that is known
+    )
     last_token: float = 0.0
     ended: float = 0.0
     blocked: float = 0.0  # seconds for which the client did not take what was written
     preemptions: int = 0
     retries: int = 0
     fallbacks: int = 0
+    escalations: int = 0  # answers that a second look took back
     cache: str = ""  # what the response cache did: hit, semantic, shared, miss, bypass
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -63,7 +74,8 @@ class RequestRecord:
 
     @property
     def ttft(self) -> float | None:
-        """Seconds to the first token, or to the first byte of an answer that has no tokens of its own."""
+        """Seconds to the first token, or to the first byte of an answer that has no tokens of its own. None:
+        there is none, or only the server that gave the answer whole knows."""
         return self.first_token - self.arrived if self.first_token else None
 
     @property

@@ -94,6 +94,7 @@ class EncoderCore:
         requests = self._queue.take()
         if not requests:
             return []
+        began = self._clock()
         items = [EncodeItem(r.prompt, r.segments, r.pooling or "mean") for r in requests]
         try:
             vectors = self._model.encode(items)
@@ -102,7 +103,7 @@ class EncoderCore:
         self._failed_steps.clear()
         self._stats.steps += 1
         self._stats.prompt_tokens += sum(len(request.prompt) for request in requests)
-        return [_event(r, v) for r, v in zip(requests, vectors, strict=True)]
+        return [_event(r, v, began) for r, v in zip(requests, vectors, strict=True)]
 
     def stats(self) -> EngineStats:
         return replace(self._stats, waiting=len(self._queue))
@@ -142,12 +143,12 @@ class EncoderCore:
         return [TokenEvent(request_id=r.id, finish_reason="error", error=message) for r in requests]
 
 
-def _event(request: Request, vector: torch.Tensor) -> TokenEvent:
+def _event(request: Request, vector: torch.Tensor, began: float) -> TokenEvent:
     if not bool(torch.isfinite(vector).all()):
         message = "The model's output for this text is not a number; its weights or precision are at fault."
         return TokenEvent(request_id=request.id, finish_reason="error", error=message)
     embedding = vector.numpy().astype("<f4").tobytes()
-    return TokenEvent(request_id=request.id, finish_reason="stop", embedding=embedding)
+    return TokenEvent(request_id=request.id, finish_reason="stop", embedding=embedding, scheduled=began)
 
 
 def _own_pooling(config: EngineConfig, path: Path, *, scores: bool) -> Pooling:

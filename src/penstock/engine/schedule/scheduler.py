@@ -136,6 +136,8 @@ class Scheduler:
         if not step.grants:
             self._fill(step, wake_at is None, self.running)
         plan = step.plan()
+        for sequence in plan.admitted:
+            sequence.scheduled = sequence.scheduled or now
         if not plan.grants:
             plan.wake_at = wake_at
         return plan
@@ -262,6 +264,7 @@ class Scheduler:
         if not self.size.shrink(plan.num_tokens, len(plan.grants), overlapped=overlapped, others=others):
             return first
         while len(self.running) > self.size.sequences:
+            self.running[-1].preemptions += 1
             self._put_back(self.running[-1])
             self.preemptions += 1
         return None
@@ -378,6 +381,7 @@ class Scheduler:
     def _preempt(self, victim: Sequence, step: StepInMaking) -> None:
         """Back to waiting; what it had is computed again, minus what the prefix tree still has."""
         self.preemptions += 1
+        victim.preemptions += 1
         step.withdraw(victim)
         self._put_back(victim)
 

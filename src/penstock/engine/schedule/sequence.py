@@ -43,6 +43,8 @@ class Sequence:
     slot: int = -1  # permanent place on the device while running
     admitted: bool = False  # has run before
     cached: int = 0  # prompt tokens not computed at first admission
+    scheduled: float = 0.0  # seconds, the engine's clock, of first admission
+    preemptions: int = 0
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     prompt_len: int = field(init=False)

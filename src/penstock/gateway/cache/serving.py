@@ -27,6 +27,7 @@ from penstock.gateway.cache.key import Asker, Question, question_of, says_twice
 from penstock.gateway.cache.led import LedCall
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.exchange import Exchange, Header, decimal
+from penstock.observe.record import Phase
 from penstock.protocol.errors import SERVER_ERROR, HTTPError
 
 _CONTROL: Final = b"cache-control"
@@ -61,24 +62,36 @@ async def answered(
     if cache is None:
         await go()
         return "bypass"
+    looking = Phase("cache", time.monotonic(), 0.0)
+    exchange.record.phases.append(looking)
     question = _question(exchange, tenant, deployment, tier, max_tokens) if tenant.cache else None
     wishes = Wishes.of(exchange.call.headers.get(_CONTROL, b""))
     found = await cache.lookup(exchange, question, wishes)
     match found:
         case Hit(entry, how):
+            _looked(exchange, looking, how)
             admit()
             await _replay(exchange, entry, how)
             cache.saved(exchange, how, entry)
             return how
         case Follow(flight):
-            if await _followed(cache, exchange, flight, admit):
+            followed = await _followed(cache, exchange, flight, admit)
+            _looked(exchange, looking, "shared" if followed else "miss")
+            if followed:
                 return "shared"
             # Its own answer it is, and nobody's else: whatever ended the other one may end this one too.
             return await _asked(cache, exchange, go, "miss")
         case Lead():
+            _looked(exchange, looking, "miss")
             return await _led(cache, exchange, found, go)
         case Bypass():
+            _looked(exchange, looking, "bypass")
             return await _asked(cache, exchange, go, "bypass")
+
+
+def _looked(exchange: Exchange, looking: Phase, outcome: Outcome) -> None:
+    looking.end, looking.detail = time.monotonic(), outcome
+    exchange.record.cache = outcome
 
 
 async def _asked(cache: ResponseCache, exchange: Exchange, go: Go, outcome: Outcome) -> Outcome:

@@ -17,6 +17,7 @@ from penstock.gateway.local.prepare import Prepared
 from penstock.gateway.local.prompt import BYTES_PER_SCORE, EchoedPrompt
 from penstock.gateway.local.scores import Scores
 from penstock.observe.metrics import Ending, ModelMetrics
+from penstock.observe.record import RequestRecord
 from penstock.protocol.shapes import Answered, Delta, Shape
 from penstock.text.choice import best
 
@@ -100,6 +101,15 @@ class Answer:
     def count_unfinished(self, ending: Ending) -> None:
         for choice in self._choices:
             choice.count(ending)
+
+    def note(self, record: RequestRecord) -> None:
+        """When the engine had what, of all choices together."""
+        choices = [choice for choice in self._choices if choice.first]
+        if choices:
+            record.scheduled = min(choice.scheduled for choice in choices)
+            record.first_token = min(choice.first for choice in choices)
+            record.last_token = max(choice.latest for choice in choices)
+        record.preemptions += sum(choice.preemptions for choice in self._choices)
 
     async def _next(self) -> list[Delta]:
         events = await self._generation.next()

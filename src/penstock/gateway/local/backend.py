@@ -89,6 +89,11 @@ class EngineBackend:
         running = self._model.max_running
         return running + max(1, int(running * STANDBY_SHARE))
 
+    @property
+    def stats(self) -> EngineStats:
+        """Its own account of itself."""
+        return self._engine.stats
+
     def load(self) -> Load | None:
         stats = self._engine.stats
         return Load(stats.running, stats.waiting, stats.kv_usage)

@@ -46,8 +46,10 @@ class SentChoice:
         self._usage = usage  # of all choices together
         self._metrics = metrics
         self._arrived = arrived
-        self._first = 0.0  # when its first and latest tokens came
-        self._latest = 0.0
+        self.scheduled = 0.0  # when the engine began with it
+        self.first = 0.0  # when its first and latest tokens came
+        self.latest = 0.0
+        self.preemptions = 0
         self._counted = False
 
     @property
@@ -85,8 +87,10 @@ class SentChoice:
         """Take the engine's next event for this choice. Raises what ended it if the engine gave up on it."""
         choice, usage = self._choice, self._usage
         known, thought = len(choice.token_ids), choice.reasoning_tokens
+        self.preemptions = event.preemptions
         if not known:
             usage.cached += event.cached_tokens
+            self.scheduled = event.scheduled
         if event.token_ids:
             self._time(len(event.token_ids), known, now)
         added = choice.take(event)
@@ -138,15 +142,15 @@ class SentChoice:
         self.count(reason)
         self._metrics.request_latency.observe(now - self._arrived)
         if self.tokens > 1:
-            self._metrics.time_per_output_token.observe((self._latest - self._first) / (self.tokens - 1))
+            self._metrics.time_per_output_token.observe((self.latest - self.first) / (self.tokens - 1))
 
     def _time(self, new: int, known: int, now: float) -> None:
         if not known:
-            self._first = now
+            self.first = now
             self._metrics.time_to_first_token.observe(now - self._arrived)
         else:
-            self._metrics.inter_token_latency.observe((now - self._latest) / new)
-        self._latest = now
+            self._metrics.inter_token_latency.observe((now - self.latest) / new)
+        self.latest = now
 
     def _place(self) -> list[Position] | None:
         """Positions of the tokens that have become known since the last time."""

@@ -62,6 +62,7 @@ async def _generate(
             else:
                 await answer.whole(exchange)
     finally:
+        answer.note(exchange.record)
         await generation.close()
 
 

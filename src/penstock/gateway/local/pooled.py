@@ -62,6 +62,7 @@ async def pool(
         with endings_counted(exchange, lambda: pooled.begun, pooled.count_unfinished):
             return await pooled.run()
     finally:
+        exchange.record.scheduled = pooled.scheduled
         await pooled.close()
 
 
@@ -75,6 +76,7 @@ class Pooled:
         self._metrics = metrics
         self._requests = requests
         self._arrived = arrived
+        self.scheduled = 0.0  # when the engine began with the first of them
         self._sent = 0  # requests that the backend took
         self._found: dict[int, Vector] = {}
         self._streams: dict[int, EventStream] = {}
@@ -150,5 +152,6 @@ class Pooled:
             message = event.error or "The engine ended this request before it was complete."
             raise HTTPError(500, message, code="generation_failed", type=SERVER_ERROR)
         self._found[number] = vector(event.embedding)
+        self.scheduled = self.scheduled or event.scheduled
         self._metrics.finished["stop"].inc()
         self._metrics.request_latency.observe(time.monotonic() - self._arrived)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.aio.balance import balance
-from penstock.aio.books import MILLION, book
+from penstock.aio.books import MILLION, RouteTally, book
 from penstock.aio.cascade import TEMPERATURE, heard_whole
 from penstock.aio.decision import Attempt, Decision
 from penstock.aio.lengths import OutputLengths
@@ -94,6 +94,11 @@ class Orchestrator:
         """Cheapest first; none where nothing is to be chosen."""
         return [] if self._router is None else self._router.steps
 
+    @property
+    def since_start(self) -> Mapping[str, RouteTally]:
+        """What came of requests since this process began, by tier."""
+        return self._ledger.since_start
+
     def above(self, tier: Tier, other: Tier) -> bool:
         """Whether the one stands higher on the ladder."""
         names = [each.name for each in self.tiers]
@@ -107,8 +112,7 @@ class Orchestrator:
         if exchange.caller.inside:  # that is no client's wish, and nobody decides about it
             return route
         decision, families = route.decision, self._families
-        reason = "pinned" if decision.pinned else decision.forced or "quality"
-        families.routed.labels(decision.chosen, reason).inc()
+        families.routed.labels(decision.chosen, decision.reason).inc()
         families.route_seconds.observe(decision.classifier_seconds)
         return route
 
