@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock import errors
+from penstock import errors, logs
 from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.messages import (
     Cancel,
@@ -146,6 +146,7 @@ class EngineClient:
                     # -P: the folder one happens to be in, perhaps a model's, is no place to import from.
                     sys.executable, "-P", "-m", "penstock.engine.worker", str(theirs.fileno()), *options,
                     pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+                    env={**os.environ, **logs.inherited()},
                 )  # fmt: skip
         except BaseException:
             writer.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock import logs
 from penstock.engine.config import EngineConfig
 from penstock.engine.messages import (
     Cancel,
@@ -204,6 +205,7 @@ def main() -> None:
     # drains, then closes the socket or kills.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logs.configure_engine()
     connection = socket.socket(fileno=int(sys.argv[1]))
     config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
     try:

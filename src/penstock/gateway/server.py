@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
 
+from penstock import logs
 from penstock.aio.encoder import load_encoder
 from penstock.config import Settings
 from penstock.gateway.accounts import KeyRing
@@ -30,10 +30,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
 
     `reread` gives the settings as the sources of configuration are by then.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logs.configure(settings.log_level, settings.log_format)
     # Opened once: a state that is lost while the model is loaded must not leave the server unlocked.
     keys = open_keys(settings)
     check_bind(settings, keys)

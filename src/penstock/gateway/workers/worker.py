@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from penstock import logs
 from penstock.errors import PenstockError
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.discovery import SharedRegistry
@@ -92,11 +93,7 @@ async def _run(listener: socket.socket) -> None:
     begin = to_worker.decode(await commands.readline())
     assert isinstance(begin, Begin), "a supervisor begins with what to serve"
     settings = begin.settings
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format=f"%(asctime)s %(levelname)s %(name)s[{begin.number}]: %(message)s",
-    )
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logs.configure(settings.log_level, settings.log_format, str(begin.number))
     try:
         await serve(listener, begin, commands)
     except PenstockError as error:

@@ -1,0 +1,106 @@
+"""What a line of the log is: text or JSON, with the request it belongs to, and without what looks like a key.
+
+Below everything else, so that engines log as their server does: they are told how by their environment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from contextvars import ContextVar
+from typing import Any, Final
+
+# Of the request that is being worked on; set where it comes in, inherited by the tasks and threads it starts.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+LEVEL: Final = "PENSTOCK_LOG_LEVEL"
+FORMAT: Final = "PENSTOCK_LOG_FORMAT"
+
+# Nothing here logs keys on purpose; other people's words may hold one: an exception's, a library's.
+_KEYS: Final = (
+    (re.compile(r"\bsk-[\w-]{8,}"), "sk-***"),
+    (re.compile(r"(?i)\b(bearer|authorization\W{1,4}basic)\s+[^\s'\"]+"), r"\1 ***"),
+    (re.compile(r"(?i)\b(api[-_]key|password|secret)(['\"]?\s?[:=]\s?b?['\"]?)[^\s'\",;}]+"), r"\1\2***"),
+    (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+@"), "***@"),
+)
+_told: dict[str, str] = {}
+
+
+def configure(level: str, form: str, process: str = "") -> None:
+    """Log to stderr from now on. `process` tells this one from others of the same server."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines(process) if form == "json" else TextLines(process))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.captureWarnings(True)
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    _told.update({LEVEL: level, FORMAT: form})
+
+
+def inherited() -> dict[str, str]:
+    """What an engine's environment needs for its lines to be like ours."""
+    return dict(_told)
+
+
+def configure_engine() -> None:
+    level = os.environ.get(LEVEL, "")
+    known = level.upper() in logging.getLevelNamesMapping()
+    configure(level if known else "info", os.environ.get(FORMAT, ""), str(os.getpid()))
+
+
+def without_keys(text: str) -> str:
+    for pattern, mark in _KEYS:
+        text = pattern.sub(mark, text)
+    return text
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-16 04:35:11,123 WARNING penstock.gateway[0] [request id]: message`."""
+
+    def __init__(self, process: str = "") -> None:
+        whose = f"[{process}]" if process else ""
+        super().__init__(f"%(asctime)s %(levelname)s %(name)s{whose}%(request)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = request_id.get()
+        record.request = f" [{request}]" if request else ""
+        return without_keys(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        # Whatever a message quotes, it does not begin a line of its own.
+        record.message = record.message.replace("\r", "\\r").replace("\n", "\\n")
+        return super().formatMessage(record)
+
+
+class JsonLines(logging.Formatter):
+    """One object a line. What a caller gives as `extra={"fields": {...}}` are fields of their own."""
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.gmtime(record.created)
+        line: dict[str, Any] = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', moment)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._process:
+            line["process"] = self._process
+        if request := request_id.get():
+            line["request_id"] = request
+        for name, value in getattr(record, "fields", {}).items():
+            line.setdefault(name, value)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        # Before it is JSON: an escape must not be cut in two.
+        for name, value in line.items():
+            if isinstance(value, str):
+                line[name] = without_keys(value)
+        return json.dumps(line, default=str)
