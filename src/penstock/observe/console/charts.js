@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { milliseconds } from "./format.js";
 
 const WIDTH = 300;
-const HEIGHT = 64;
+const HEIGHT = 60;
 export const CHART_SECONDS = 300;
 
 /** Lines over the last minutes. `series`: [{tone, values}] beside `points`; `limit`: a bound to be drawn. */

@@ -66,7 +66,7 @@ function morph(old, fresh) {
 }
 
 /** A table that becomes a list of cards on a narrow screen, and stays a table for who listens to it. */
-export function table(label, columns, rows) {
+export function table(label, columns, rows, kind = null) {
   const head = columns.map((column) =>
     h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null }, column.name),
   );
@@ -79,7 +79,7 @@ export function table(label, columns, rows) {
       ),
     ),
   );
-  return h("table", { role: "table", "aria-label": label },
+  return h("table", { role: "table", "aria-label": label, class: kind },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
     h("tbody", { role: "rowgroup" }, body),
   );

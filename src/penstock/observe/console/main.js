@@ -2,7 +2,7 @@
 
 import { key } from "./api.js";
 import { by, render } from "./dom.js";
-import { plural, seconds } from "./format.js";
+import { lasting, plural } from "./format.js";
 import { follow } from "./live.js";
 import { drainButtons, models } from "./models.js";
 import { overview } from "./overview.js";
@@ -24,7 +24,7 @@ let alerts = 0;
 function draw() {
   if (!latest) return;
   if (DRAWN[shown]) render(by(shown), ...DRAWN[shown](latest));
-  by("about").textContent = `Version ${latest.version} · up ${seconds(latest.uptime)} · ${plural(latest.processes, "front process", "front processes")} · figures of the last ${seconds(latest.window)}`;
+  by("about").textContent = `Version ${latest.version} · up ${lasting(latest.uptime)} · ${plural(latest.processes, "front process", "front processes")} · figures of the last ${lasting(latest.window)}`;
   const firing = latest.alerts.filter((alert) => alert.severity !== "info").length;
   if (firing !== alerts) {
     alerts = firing;

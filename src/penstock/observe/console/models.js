@@ -16,7 +16,7 @@ export function models(now) {
       h("h2", { class: "name" }, model.name),
       h("dl", { class: "figures" }, figures(model).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       model.replicas.length
-        ? table(`Replicas of ${model.name}`, COLUMNS, model.replicas.map((replica) => ({ key: replica.name, cells: cells(model, replica) })))
+        ? table(`Replicas of ${model.name}`, COLUMNS, model.replicas.map((replica) => ({ key: replica.name, cells: cells(model, replica) })), "even")
         : empty("It has no replica now; requests wait until one is found.")));
 }
 

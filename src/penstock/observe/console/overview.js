@@ -2,7 +2,7 @@
 
 import { bars, CHART_SECONDS, fullness, meter, sparkline } from "./charts.js";
 import { badge, empty, h, panel, table } from "./dom.js";
-import { ago, bytes, count, dollars, plural, rate, seconds, share } from "./format.js";
+import { bytes, count, dollars, lasting, plural, rate, seconds, share } from "./format.js";
 import { requestRow } from "./requests.js";
 
 const SEVERITY = { page: "bad", warn: "warn", info: "info" };
@@ -36,7 +36,7 @@ function wellbeing(now) {
         badge(alert.severity, SEVERITY[alert.severity] ?? "info"),
         h("span", { class: "alert-text" }, h("b", {}, alert.name), " ", alert.summary,
           Object.entries(alert.labels).map(([name, value]) => h("span", { class: "tag" }, `${name} ${value}`))),
-        h("span", { class: "soft since" }, `since ${ago(alert.since, now.at)}`)))));
+        h("span", { class: "soft since" }, `for ${lasting(now.at - alert.since)}`)))));
 }
 
 function tile(name, figure, details, chart) {
@@ -50,10 +50,12 @@ function tile(name, figure, details, chart) {
 function tiles(now) {
   const points = now.history;
   const of = (field) => points.map((point) => point[field]);
-  const spark = (name, series, limit) => {
+  const spark = (name, text, series, limit = null) => {
     const known = series.flatMap((line) => line.values).filter((value) => value !== null);
-    const most = known.length ? `, at most ${rate(Math.max(...known))}` : ", nothing yet";
-    return sparkline(`${name} over the last ${CHART_SECONDS / 60} minutes${most}`, points, series, now.at, limit);
+    const most = known.length ? `highest ${text(Math.max(...known))}` : "nothing yet";
+    return h("div", { class: "chart" },
+      sparkline(`${name} over the last ${CHART_SECONDS / 60} minutes, ${most}`, points, series, now.at, limit),
+      h("p", { class: "scale", "aria-hidden": "true" }, h("span", {}, `${CHART_SECONDS / 60} min`), h("span", {}, most)));
   };
   const bound = now.objectives.find((each) => each.name === "ttft" && each.bound !== null)?.bound ?? null;
   const waiting = now.models.reduce((sum, model) => sum + Object.values(model.waiting).reduce((a, b) => a + b, 0), 0);
@@ -62,13 +64,13 @@ function tiles(now) {
   const lost = [traffic.failed && `${rate(traffic.failed)} failed`, traffic.shed && `${rate(traffic.shed)} shed`].filter(Boolean);
   return h("div", { class: "tiles" },
     tile("Requests", `${rate(traffic.requests)} /s`, lost.length ? lost.join(", ") : "none failed or shed",
-      spark("Requests a second", [{ tone: "blue", fill: true, values: of("requests") }])),
-    tile("Time to first token", seconds(traffic.ttft.p50), `p95 ${seconds(traffic.ttft.p95)} · p99 ${seconds(traffic.ttft.p99)}${bound === null ? "" : ` · goal ${seconds(bound)}`}`,
-      spark("Time to first token in seconds", [{ tone: "orange", values: of("ttft_p99") }, { tone: "blue", fill: true, values: of("ttft_p50") }], bound)),
+      spark("Requests a second", rate, [{ tone: "blue", fill: true, values: of("requests") }])),
+    tile("Time to first token", seconds(traffic.ttft.p50), `p99 ${seconds(traffic.ttft.p99)}${bound === null ? "" : ` · goal ${seconds(bound)}`}`,
+      spark("Time to first token", seconds, [{ tone: "orange", values: of("ttft_p99") }, { tone: "blue", fill: true, values: of("ttft_p50") }], bound)),
     tile("Output", `${rate(traffic.output_tokens)} tok/s`, `input ${rate(traffic.input_tokens)} tok/s · ${seconds(traffic.tpot.p50)} a token`,
-      spark("Output tokens a second", [{ tone: "green", fill: true, values: of("output_tokens") }])),
+      spark("Output tokens a second", rate, [{ tone: "green", fill: true, values: of("output_tokens") }])),
     tile("Waiting", count(waiting), `${count(running)} running · end to end p50 ${seconds(traffic.e2e.p50)}`,
-      spark("Requests that wait", [{ tone: "purple", fill: true, values: of("waiting") }])));
+      spark("Requests that wait", count, [{ tone: "purple", fill: true, values: of("waiting") }])));
 }
 
 function objectives(now) {
@@ -94,7 +96,7 @@ function causes(now) {
   const rows = Object.entries(now.causes).sort((a, b) => b[1] - a[1]);
   return panel("Why requests were slow",
     rows.length ? bars(rows.map(([name, value]) => ({ name, value, text: count(value), tone: "orange" })))
-      : empty(`No request was slow in the last ${seconds(now.window)}.`));
+      : empty(`No request was slow in the last ${lasting(now.window)}.`));
 }
 
 function models(now) {
