@@ -1,0 +1,119 @@
+"""Whether and how requests are traced: by the configuration, and by OpenTelemetry's own variables.
+
+Nothing of OpenTelemetry is imported where requests are not traced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from penstock import __version__
+from penstock.config import TracingConfig
+from penstock.errors import ConfigError
+from penstock.observe.collector import Collector
+
+if TYPE_CHECKING:
+    from penstock.observe.tracing import Tracing
+
+PATH: Final = "/v1/traces"
+# Of the variables that other exporters read, those for traces go before those for everything.
+_FOR_TRACES: Final = "OTEL_EXPORTER_OTLP_TRACES_"
+_FOR_ALL: Final = "OTEL_EXPORTER_OTLP_"
+
+
+def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+    """None: requests are not traced. Raises ConfigError for what cannot be."""
+    found = endpoint(config, environ)
+    if found is None:
+        return None
+    url, where = found
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{where} must be the http or https URL of a collector, got {url!r}.")
+    protocol = _variable(environ, "PROTOCOL") or "http/protobuf"
+    if protocol != "http/protobuf" and not config.endpoint:
+        raise ConfigError(
+            f"Traces are sent as http/protobuf, not {protocol}; set {_FOR_TRACES}PROTOCOL=http/protobuf and "
+            f"{_FOR_TRACES}ENDPOINT to the collector's HTTP port (often 4318)."
+        )
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
+        raise ConfigError(
+            f"{where} asks for traces, which need a package that is not installed; run: pip install "
+            "'penstock[tracing]', or switch traces off with OTEL_SDK_DISABLED=true."
+        )
+    from penstock.observe.tracing import Tracing
+
+    collector = Collector(
+        url=url,
+        headers={**pairs(_variable(environ, "HEADERS")), **(config.headers or {})},
+        compressed=_variable(environ, "COMPRESSION") == "gzip",
+        certificate=_variable(environ, "CERTIFICATE") or None,
+    )
+    return Tracing(collector, share(config, environ), _resource(config, environ), __version__)
+
+
+def endpoint(config: TracingConfig, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Where spans are sent, and who says so. A server's address alone means its usual path."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    if config.endpoint:
+        bare = urlsplit(config.endpoint).path in ("", "/")
+        return (config.endpoint.rstrip("/") + PATH if bare else config.endpoint), "tracing.endpoint"
+    if url := environ.get(f"{_FOR_TRACES}ENDPOINT"):
+        return url, f"{_FOR_TRACES}ENDPOINT"
+    if url := environ.get(f"{_FOR_ALL}ENDPOINT"):
+        return url.rstrip("/") + PATH, f"{_FOR_ALL}ENDPOINT"
+    return None
+
+
+def share(config: TracingConfig, environ: Mapping[str, str]) -> float:
+    """Of requests whose caller has not decided. The variables count where the configuration says nothing."""
+    sampler, given = environ.get("OTEL_TRACES_SAMPLER", ""), environ.get("OTEL_TRACES_SAMPLER_ARG", "")
+    if config.sample != TracingConfig().sample:
+        return config.sample
+    if sampler.endswith("always_off"):
+        return 0.0
+    if not given or sampler.endswith("always_on"):
+        return config.sample
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(f"OTEL_TRACES_SAMPLER_ARG must be a share from 0 to 1, got {given!r}.")
+    return value
+
+
+def _resource(config: TracingConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    name = config.service_name
+    if name == TracingConfig().service_name:
+        name = environ.get("OTEL_SERVICE_NAME") or name
+    return {
+        "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+        "service.name": name,
+        "service.version": __version__,
+        **{
+            key: value
+            for key, value in pairs(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")).items()
+            if key != "service.name"
+        },
+    }
+
+
+def pairs(text: str) -> dict[str, str]:
+    """`name=value,name=value`, as headers and attributes are written there. What is no pair is left out."""
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if equals and name.strip():
+            found[unquote(name.strip())] = unquote(value.strip())
+    return found
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(_FOR_TRACES + name) or environ.get(_FOR_ALL + name) or ""

@@ -1,0 +1,128 @@
+"""Traces of requests: sampled where they come in, sent to a collector by a thread when they have ended.
+
+A collector that cannot be reached slows nobody down: so many requests are kept for it, and no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.observe.collector import Collector, UndeliveredError
+from penstock.observe.otlp import Batch
+from penstock.observe.record import RequestRecord
+from penstock.observe.spans import Value, spans_of
+from penstock.observe.trace import Sampler, Trace
+
+logger = logging.getLogger("penstock.observe")
+
+KEPT: Final = 4096  # requests that wait to be sent; further ones are lost
+BATCH: Final = 256  # requests sent at once
+SEND_SECONDS: Final = 1.0  # that a request waits at most, if all is well
+MAX_PAUSE: Final = 30.0  # seconds between tries at a collector that is not there
+CLOSE_SECONDS: Final = 3.0  # for what is left at the end
+
+
+class Tracing:
+    """A listener. What it costs a request is a place in a queue; spans are made by the thread."""
+
+    def __init__(
+        self, collector: Collector, sample: float, resource: Mapping[str, Value], version: str
+    ) -> None:
+        self._sampler = Sampler(sample)
+        self._collector = collector
+        self._resource = resource
+        self._version = version
+        self._waiting: deque[RequestRecord] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._lost = 0  # requests, since the last time that all was well
+        self._failing = False
+        self._odd = False  # a record could not be written, which was said
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._thread.start()
+
+    def begin(self, caller: Trace | None) -> Trace:
+        """The trace of a request that has come in."""
+        return self._sampler.begin(caller)
+
+    def finished(self, record: RequestRecord) -> None:
+        if record.trace is None or not record.trace.sampled:
+            return
+        waiting = self._waiting
+        if len(waiting) >= KEPT:
+            self._lost += 1
+            return
+        waiting.append(record)
+        if len(waiting) == BATCH:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Send what is left, if that can be done soon. Waits."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(CLOSE_SECONDS)
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        while True:
+            if not self._closing and len(self._waiting) < BATCH:
+                self._wake.wait(SEND_SECONDS)
+                self._wake.clear()
+            batch = self._batch()
+            if batch is None and self._closing:
+                return
+            pause = SEND_SECONDS
+            while batch is not None and not self._delivered(*batch):
+                if self._closing:
+                    return
+                self._wake.wait(pause)
+                self._wake.clear()
+                pause = min(2 * pause, MAX_PAUSE)
+
+    def _batch(self) -> tuple[bytes, int] | None:
+        """What waits, encoded, and how many requests that is."""
+        if not self._waiting:
+            return None
+        batch, number = Batch(self._resource, self._version), 0
+        while self._waiting and number < BATCH:
+            record = self._waiting.popleft()
+            number += 1
+            try:
+                assert record.trace is not None, "only what is traced waits"
+                batch.add(record.trace, spans_of(record, record.trace))
+            except Exception:
+                self._lost += 1
+                if not self._odd:
+                    logger.exception("The trace of request %s cannot be written; others are.", record.id)
+                self._odd = True
+            time.sleep(0)  # whoever answers requests goes first
+        return batch.encode(), number
+
+    def _delivered(self, body: bytes, number: int) -> bool:
+        """Whether that is done with: taken, or never going to be."""
+        try:
+            self._collector.send(body)
+        except UndeliveredError as error:
+            if not error.later:
+                self._lost += number
+            if not self._failing:
+                self._failing = True
+                logger.warning(
+                    "Traces cannot be sent to %s (%s); check tracing.endpoint and the collector there. "
+                    "Requests go on, and the traces of %d are kept for it.",
+                    self._collector.url,
+                    error,
+                    KEPT,
+                )
+            return not error.later
+        if self._failing:
+            self._failing = False
+            logger.warning("Traces are sent again; those of %d requests were lost.", self._lost)
+            self._lost = 0
+        return True
