@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from penstock.observe.trace import Trace
 
 # How a request ended: answered; failed for a reason that is not the client's; refused before a replica had it
 # (limit, budget, full queue, deadline, draining); rejected, since it was wrong; aborted by its client.
@@ -23,6 +26,7 @@ class Phase:
     # of a prefill at a server that does not tell its own queue from it. Never a client's text.
     detail: str = ""
     failed: bool = False
+    span: int = 0  # of an attempt, in traces, where another server has been told of it
 
     @property
     def seconds(self) -> float:
@@ -45,7 +49,7 @@ class RequestRecord:
     service_class: str = ""
     stream: bool = False
     inside: bool = False  # asked by the server itself
-    traceparent: str = ""  # as the client sent it, if it is well-formed
+    trace: Trace | None = None
     phases: list[Phase] = field(default_factory=list)
     scheduled: float = 0.0  # when an engine of ours began to compute it
     first_token: float = (
@@ -55,6 +59,7 @@ class RequestRecord:
     ended: float = 0.0
     blocked: float = 0.0  # seconds for which the client did not take what was written
     preemptions: int = 0
+    preempted_early: int = 0  # of those, before the first token
     retries: int = 0
     fallbacks: int = 0
     escalations: int = 0  # answers that a second look took back
@@ -62,6 +67,7 @@ class RequestRecord:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    saved_tokens: int = 0  # of the prompt, left out by policy
     dollars: float = 0.0
     status: int = 0
     code: str = ""  # of the error

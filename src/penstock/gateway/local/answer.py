@@ -110,6 +110,7 @@ class Answer:
             record.first_token = min(choice.first for choice in choices)
             record.last_token = max(choice.latest for choice in choices)
         record.preemptions += sum(choice.preemptions for choice in self._choices)
+        record.preempted_early += sum(choice.preempted_early for choice in self._choices)
 
     async def _next(self) -> list[Delta]:
         events = await self._generation.next()

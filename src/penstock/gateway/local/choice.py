@@ -50,6 +50,7 @@ class SentChoice:
         self.first = 0.0  # when its first and latest tokens came
         self.latest = 0.0
         self.preemptions = 0
+        self.preempted_early = 0  # before its first token
         self._counted = False
 
     @property
@@ -90,7 +91,7 @@ class SentChoice:
         self.preemptions = event.preemptions
         if not known:
             usage.cached += event.cached_tokens
-            self.scheduled = event.scheduled
+            self.scheduled, self.preempted_early = event.scheduled, event.preemptions
         if event.token_ids:
             self._time(len(event.token_ids), known, now)
         added = choice.take(event)

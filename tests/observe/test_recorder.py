@@ -1,0 +1,77 @@
+"""What becomes of a record when its request has ended: everybody hears of it, and nobody can spoil it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from penstock.observe.recent import Recent
+from penstock.observe.record import Phase, RequestRecord
+from penstock.observe.recorder import Recorder
+
+
+def record(id: str = "r", tenant: str = "acme", *, inside: bool = False) -> RequestRecord:
+    return RequestRecord(
+        id, "createChatCompletion", time.monotonic(), time.time(), tenant=tenant, inside=inside
+    )
+
+
+class Broken:
+    calls = 0
+
+    def finished(self, record: RequestRecord) -> None:
+        self.calls += 1
+        raise RuntimeError("a bug")
+
+
+def test_a_listener_that_raises_is_logged_once_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    broken, recent = Broken(), Recent(10)
+    recorder = Recorder([broken, recent])
+    for number in range(3):
+        recorder.finish(record(str(number)))
+    assert broken.calls == 3
+    assert [each.id for each in recent.newest()] == ["2", "1", "0"]
+    [line] = caplog.records
+    assert "Broken failed on request 0" in line.getMessage()
+
+
+def test_a_phase_that_was_cut_short_ends_with_the_request() -> None:
+    made = record()
+    made.phases = [
+        Phase("cache", made.arrived, made.arrived + 0.001),
+        Phase("queue", made.arrived + 0.001, 0.0),
+    ]
+    Recorder().finish(made)
+    assert made.phases[0].seconds == pytest.approx(0.001)
+    assert made.phases[1].end == made.ended > made.arrived
+
+
+def test_only_the_last_are_remembered_and_fewer_after_a_change() -> None:
+    recent = Recent(3)
+    for number in range(5):
+        recent.finished(record(str(number)))
+    assert [each.id for each in recent.newest()] == ["4", "3", "2"]
+    assert [each.id for each in recent.newest(1)] == ["4"]
+    recent.resize(2)
+    assert [each.id for each in recent.newest()] == ["4", "3"]
+    recent.resize(0)
+    recent.finished(record())
+    assert recent.newest() == []
+
+
+def test_strangers_and_the_server_itself_are_not_remembered() -> None:
+    recent = Recent(3)
+    recent.finished(record("client"))
+    recent.finished(record("stranger", tenant=""))
+    recent.finished(record("own", inside=True))
+    assert [each.id for each in recent.newest()] == ["client"]
+
+
+def test_a_listener_may_come_and_go() -> None:
+    recorder, recent = Recorder(), Recent(3)
+    recorder.add(recent)
+    recorder.finish(record())
+    recorder.remove(recent)
+    recorder.finish(record())
+    assert len(recent.newest()) == 1
