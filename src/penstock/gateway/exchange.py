@@ -14,6 +14,7 @@ from penstock.gateway.accounts.price import DOLLAR, MOST_TOKENS, countable
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.inquiry import Inquiry
 from penstock.observe.record import RequestRecord
+from penstock.observe.trace import joined
 from penstock.protocol import sse
 from penstock.protocol.anthropic_errors import anthropic_error_event
 from penstock.protocol.anthropic_face import MessagesFace
@@ -145,7 +146,9 @@ class Exchange:
         record: RequestRecord | None = None,
     ) -> None:
         self.call = call
-        self.record = record or RequestRecord(call.id, operation.asks, arrived, time.time())
+        self.record = record or RequestRecord(
+            call.id, operation.asks, arrived, time.time(), trace=joined(call.headers)
+        )
         self.operation = operation
         self.inquiry = inquiry
         self.sent = inquiry  # as the client said it; who answers may be asked otherwise

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import EngineUnavailableError
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.exchange import Exchange
 from penstock.observe.record import MAX_NAME, Outcome, Phase, RequestRecord
+from penstock.observe.trace import joined
 from penstock.protocol.errors import failure
 from penstock.protocol.openapi import Operation
 from penstock.protocol.shapes import UsageCount
 
-_TRACEPARENT: Final = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
-)
+if TYPE_CHECKING:
+    from penstock.observe.tracing import Tracing
+
 # Of errors with a 503: there was no time for the request. All that have a 429 are refusals, too.
 _NO_TIME: Final = frozenset({"deadline_exceeded", "queue_full"})
 
 
-def begin(call: Call, operation: Operation) -> RequestRecord:
+def begin(call: Call, operation: Operation, tracing: Tracing | None) -> RequestRecord:
     """The record of a request that has just arrived."""
     record = RequestRecord(call.id, operation.asks, time.monotonic(), time.time())
-    parent = call.headers.get(b"traceparent")
-    if parent is not None and _TRACEPARENT.fullmatch(parent):
-        record.traceparent = parent.decode()
+    caller = joined(call.headers)
+    record.trace = caller if tracing is None else tracing.begin(caller)
     return record
 
 
@@ -74,6 +73,7 @@ def describe(record: RequestRecord, exchange: Exchange, usage: UsageCount, dolla
     record.served_by, record.tier = exchange.served_by, exchange.tier
     record.prompt_tokens, record.cached_tokens = usage.prompt, usage.cached
     record.completion_tokens, record.dollars = usage.completion, dollars
+    record.saved_tokens = exchange.saved
     first_byte = exchange.first_byte
     if record.stream:
         # An answer that was held back did not reach the client before it was sent.

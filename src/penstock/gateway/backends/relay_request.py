@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +10,11 @@ from penstock.gateway.backends.presets import Preset
 from penstock.gateway.backends.relay_refused import check_fields
 from penstock.gateway.inquiry import OUTPUT_LIMITS
 from penstock.gateway.upstream import header_lines
+from penstock.observe.trace import onward
 
 if TYPE_CHECKING:
     from penstock.gateway.exchange import Exchange
 
-_TRACE_PARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_TRACE_STATE: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 _USAGE_STREAMS: Final = ("createChatCompletion", "createCompletion")
 _SALTED: Final = ("createChatCompletion", "createCompletion", "createEmbedding", "rerank", "score")
 # A server might obey a name that is not this operation's; what is set aside here goes by those that are.
@@ -34,15 +32,7 @@ def static_headers(api_key: str | None, headers: Mapping[str, str] | None) -> by
 
 def request_headers(static: bytes, exchange: Exchange) -> bytes:
     """Of the client's headers none goes on but those that tie traces together."""
-    call = exchange.call
-    lines = b"%bx-request-id: %b\r\n" % (static, call.id.encode())
-    parent = call.headers.get(b"traceparent")
-    if parent is not None and _TRACE_PARENT.fullmatch(parent):
-        lines += b"traceparent: %b\r\n" % parent
-        state = call.headers.get(b"tracestate")
-        if state is not None and _TRACE_STATE.fullmatch(state):
-            lines += b"tracestate: %b\r\n" % state
-    return lines
+    return b"%bx-request-id: %b\r\n%b" % (static, exchange.call.id.encode(), onward(exchange.record))
 
 
 def request_body(preset: Preset, model: str, prioritizes: bool, exchange: Exchange) -> bytes:
