@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats
-from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics
+from penstock.observe.engines import WatchedEngine, tell_engines
+from penstock.observe.metrics import Metrics
 
 INFO = EngineInfo(
     architecture="llama", device="cpu", precision="float32", quantization="none", vocab_size=10,
@@ -25,7 +26,7 @@ STATS = EngineStats(
 
 def watching(stats: Callable[[], EngineStats]) -> Metrics:
     metrics = Metrics()
-    metrics.watch(lambda: engine_metrics([WatchedEngine("m", "0", INFO, stats())]))
+    metrics.watch(lambda: tell_engines(metrics.families, [WatchedEngine("m", "0", INFO, stats())]))
     metrics.model("m")
     return metrics
 
@@ -38,7 +39,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
                 name: value for name, value in sample.labels.items() if name not in ("model_name", "engine")
             }
             found[sample.name, tuple(sorted(labels.items()))] = sample.value
-            if not sample.name.startswith(("penstock_http", "penstock_route")):  # these are of no model
+            if sample.name.startswith("vllm:"):
                 assert sample.labels["model_name"] == "m"
     return found
 
@@ -47,6 +48,7 @@ def test_the_engine_state_is_exported_under_vllms_names() -> None:
     values = samples(watching(lambda: STATS))
     for name, value in {
         "vllm:num_requests_running": 2,
+        "penstock_engine_running": 2,
         "vllm:num_requests_waiting": 1,
         "vllm:kv_cache_usage_perc": 0.25,
         "vllm:prompt_tokens_total": 50,
@@ -54,6 +56,8 @@ def test_the_engine_state_is_exported_under_vllms_names() -> None:
         "vllm:prefix_cache_queries_total": 30,
         "vllm:prefix_cache_hits_total": 20,
         "vllm:num_preemptions_total": 3,
+        "penstock_prefix_hit_tokens_total": 20,
+        "penstock_engine_read_bytes_total": 9,
         "penstock_engine_steps_total": 9,
         "penstock_engine_oom_total": 2,
         "penstock_kv_waste_ratio": pytest.approx(0.03),

@@ -156,6 +156,8 @@ class EngineInfo:
     num_blocks: int
     weight_bytes: int  # all matrices but the embedding; a step reads them, but for experts it does not use
     weight_count: int = 0  # numbers in them; 0: not known
+    kv_cache_bytes: int = 0  # set aside for the KV cache
+    weights_sha256: str = ""  # of a sample of the files (`hub.fingerprint`); empty: not known
     load_seconds: float
     tasks: tuple[Task, ...] = ("generate",)
     pooling: Pooling | None = None  # of embeddings, or "score" where a head compares texts itself

@@ -73,6 +73,7 @@ class EngineCore:
             num_blocks=size.num_blocks,
             weight_bytes=model.weight_bytes,
             weight_count=model.weight_count,
+            kv_cache_bytes=size.num_blocks * size.block_size * model.kv_bytes_per_token,
             load_seconds=time.perf_counter() - began,
             tasks=(*tasks, "embed", "score") if pooling else tasks,
             pooling=pooling,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from penstock.engine.config import EngineConfig, EngineInfo
 from penstock.engine.pooling import unheeded
 from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.schedule.sequence import LogitsProcessor
+from penstock.hub.fingerprint import fingerprint
 
 logger = logging.getLogger("penstock.engine")
 
@@ -40,6 +42,8 @@ class Core(Protocol):
 def open_core(config: EngineConfig) -> Core:
     """Load the model and say what it can do in `info`."""
     core = _core(config)
+    if config.load_format != "random":
+        core.info = replace(core.info, weights_sha256=fingerprint(Path(config.model)))
     if core.info.pooling is not None:
         for sentence in unheeded(Path(config.model)):
             logger.warning(sentence)

@@ -40,7 +40,7 @@ _DEADLINE: Final = DEADLINE_HEADER.encode()
 async def ask(gateway: Gateway, call: Call, operation: Operation, caller: Caller | None = None) -> None:
     """Answer one request for a model, or raise what the client is to be told; either way it is recorded.
     `caller`: None for whoever's key it brings."""
-    record = recording.begin(call, operation)
+    record = recording.begin(call, operation, gateway.tracing)
     try:
         if caller is None:
             caller = gateway.keys.check(call.headers)
@@ -80,9 +80,6 @@ async def _failed(gateway: Gateway, exchange: Exchange, error: BaseException) ->
         headers = retry(error.retry_after)
         error = HTTPError(error.status, str(error), code=code, type=kind, headers=headers)
     recording.failed(exchange.record, error, started=exchange.started)
-    placed = exchange.upstream_model
-    if not placed and isinstance(error, HTTPError):
-        gateway.metrics.families.refused.labels(exchange.served_by, error.code).inc()
     if not exchange.started or isinstance(error, ClientGoneError):
         raise error
     await exchange.fail_stream(error)
@@ -323,7 +320,6 @@ class _Account:
             self._hold, usage, outcome, time.monotonic(), saved=exchange.saved
         )
         recording.describe(exchange.record, exchange, usage, cost / PICO)
-        self._gateway.count(exchange, usage, cost / PICO)
         self._gateway.routed(exchange, outcome, usage, cost)
         if exchange.first_byte:
             families.first_byte.labels(exchange.served_by).observe(exchange.first_byte - exchange.arrived)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
-
-from prometheus_client.core import GaugeMetricFamily, Metric
 
 from penstock.config import BackendConfig, DiscoverConfig, GatewayConfig, ModelConfig, Settings, models_of
 from penstock.errors import PenstockError
@@ -24,7 +23,9 @@ from penstock.gateway.engine_plan import EnginePlan
 from penstock.gateway.engines import KeptEngine
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
-from penstock.observe.metrics import Metrics, WatchedEngine, engine_metrics
+from penstock.gateway.replica_metrics import tell_replicas
+from penstock.observe.engines import WatchedEngine, tell_engines
+from penstock.observe.metrics import Metrics
 from penstock.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("penstock.gateway")
@@ -61,11 +62,12 @@ class Assembly:
         self._share = share
         self._engines: list[tuple[EnginePlan, KeptEngine]] = []
         self._rows: dict[str, list[_Row]] = {}  # by model
+        self._templates: dict[str, str] = {}  # SHA-256 of the chat template, by model
         self._leaving: set[asyncio.Task[None]] = set()
         self.deployments: list[Deployment] = []
         if tells_of_engines:
-            metrics.watch(self._engine_metrics)
-        metrics.watch(self._replica_metrics)
+            metrics.watch(self._tell_engines)
+        metrics.watch(self._tell_replicas)
 
     async def build(
         self, engines: Sequence[tuple[EnginePlan, KeptEngine]], tokenizers: Mapping[str, Tokenizer]
@@ -217,39 +219,34 @@ class Assembly:
             return None
         plan, engine = engines[0]
         tokenizer = tokenizers[model.name]
+        template = tokenizer.chat_template or ""
+        self._templates[model.name] = hashlib.sha256(template.encode()).hexdigest() if template else ""
         tokenizer.check_vocabulary(engine.info.vocab_size)
         names = (model.name, *model.aliases)
         return ServedModel(names, tokenizer, engine.info, plan.settings.reasoning_parser)
 
     # ------------------------------------------------------------ what is measured
 
-    def _engine_metrics(self) -> Iterator[Metric]:
+    def _tell_engines(self) -> None:
         numbers: dict[str, int] = {}
         watched = []
         for plan, engine in self._engines:
             number = numbers[plan.model] = numbers.get(plan.model, -1) + 1
-            watched.append(WatchedEngine(plan.model, str(number), engine.info, engine.stats))
-        return engine_metrics(watched)
+            watched.append(
+                WatchedEngine(
+                    plan.model,
+                    str(number),
+                    engine.info,
+                    engine.stats,
+                    engine.restarts,
+                    plan.files.revision,
+                    self._templates.get(plan.model, ""),
+                )
+            )
+        tell_engines(self._metrics.families, watched)
 
-    def _replica_metrics(self) -> Iterator[Metric]:
-        waiting = GaugeMetricFamily(
-            "penstock_queue_requests", "Requests that wait for a replica.", labels=["model_name", "class"]
-        )
-        tokens = GaugeMetricFamily(
-            "penstock_queue_tokens", "Tokens that these may take.", labels=["model_name"]
-        )
-        labels = ["model_name", "replica"]
-        healthy = GaugeMetricFamily("penstock_replica_healthy", "Whether it gets requests.", labels=labels)
-        running = GaugeMetricFamily("penstock_replica_requests", "Requests it has.", labels=labels)
-        for deployment in self.deployments:
-            name, dispatcher = deployment.name, deployment.dispatcher
-            for service_class, count in dispatcher.queue.counts.items():
-                waiting.add_metric([name, service_class], count)
-            tokens.add_metric([name], dispatcher.queue.tokens)
-            for member in dispatcher.members.values():
-                healthy.add_metric([name, member.backend.name], float(member.healthy))
-                running.add_metric([name, member.backend.name], member.replica.requests)
-        yield from (waiting, tokens, healthy, running)
+    def _tell_replicas(self) -> None:
+        tell_replicas(self._metrics.families, self.deployments)
 
 
 def group_of(model: str, backend: str) -> str:

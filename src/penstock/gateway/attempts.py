@@ -132,7 +132,6 @@ async def _answered(
             queued.failed = False
         finally:
             queued.end = time.monotonic()
-        gateway.metrics.families.queued.labels(deployment.name).observe(queued.end - exchange.arrived)
         try:
             await tries.run(waiting, member)
             return

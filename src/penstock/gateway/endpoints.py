@@ -11,10 +11,11 @@ from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
 from penstock.gateway.call import Call
+from penstock.gateway.console import routes
 from penstock.gateway.inquiry import Inquiry
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.state import Gateway
-from penstock.observe.metrics import CONTENT_TYPE
+from penstock.observe.catalogue import CONTENT_TYPE
 from penstock.protocol import openapi
 from penstock.protocol.responses import Model, ModelList, Status, Version
 from penstock.protocol.tokens import (
@@ -124,6 +125,9 @@ async def document(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 async def index(gateway: Gateway, call: Call, caller: Caller) -> None:
+    if routes.wants_page(gateway, call):
+        await routes.console_page(gateway, call)
+        return
     paths = [operation.path for operation in openapi.OPERATIONS if operation.path != "/"]
     await call.answer_json(
         {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter
-
 from penstock.config import GatewayConfig, TenantConfig
 from penstock.config.tiers import AUTO, INSIDE
 from penstock.errors import EngineUnavailableError, InvalidRequestError
@@ -25,13 +23,17 @@ from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.metrics import Metrics
+from penstock.observe.recent import Recent
 from penstock.observe.recorder import Recorder
+from penstock.observe.requests import RequestMetrics
+from penstock.observe.slow_log import SlowRequests
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
 
 if TYPE_CHECKING:
     from penstock.gateway.console import Console
+    from penstock.observe.tracing import Tracing
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -56,7 +58,10 @@ class Gateway:
         self.registry = registry
         self.accounts = accounts
         self.metrics = metrics
-        self.recorder = Recorder()
+        self.slow = SlowRequests(config)
+        self.recent = Recent(config.console.recent)  # requests that have ended
+        self.recorder = Recorder([self.slow, self.recent, RequestMetrics(metrics)])
+        self.tracing: Tracing | None = None
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
         self.console: Console | None = None
@@ -66,12 +71,14 @@ class Gateway:
         self._idle = asyncio.Event()
         self._idle.set()
         self._tickets = itertools.count()
-        self._counted: dict[tuple[str, str], tuple[Counter, ...]] = {}
 
     def configure(self, config: GatewayConfig, deployments: list[Deployment]) -> None:
         """Serve these from now on; what runs goes on as it began."""
         self.config = config
+        self.slow.configure(config)
+        self.recent.resize(config.console.recent)
         self.deployments = {deployment.name: deployment for deployment in deployments}
+        self.metrics.configure(config, self.deployments)
         self._by_name = {name: deployment for deployment in deployments for name in deployment.names}
         self._allowed: dict[str, list[Deployment]] = {}  # by tenant
         self._tenants = {tenant.name: tenant for tenant in config.tenants}
@@ -212,8 +219,11 @@ class Gateway:
     async def keep_time(self) -> None:
         """What happens without anybody asking: deadlines pass, replicas are lost, the ledger is written."""
         flushing: asyncio.Task[bool] | None = None  # beside the rest, which must not wait for a disk
+        lag = self.metrics.families.loop_lag.labels()
         while True:
+            due = time.monotonic() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
+            lag.observe(max(0.0, time.monotonic() - due))
             for deployment in self.deployments.values():
                 try:
                     deployment.dispatcher.tick()
@@ -254,23 +264,6 @@ class Gateway:
     async def _scrape(self) -> bytes:
         """The page of metrics; replaced where several processes have one together."""
         return self.metrics.render()
-
-    def count(self, exchange: Exchange, usage: UsageCount, dollars: float) -> None:
-        """What a request was billed."""
-        account = (exchange.served_by, exchange.caller.tenant)
-        counters = self._counted.get(account)
-        if counters is None:
-            families = self.metrics.families
-            kinds = ("prompt", "cached", "completion", "saved")
-            counters = (
-                *(families.tokens.labels(*account, kind) for kind in kinds),
-                families.cost.labels(*account),
-            )
-            self._counted[account] = counters
-        amounts = (usage.prompt, usage.cached, usage.completion, exchange.saved, dollars)
-        for counter, amount in zip(counters, amounts, strict=True):
-            if amount:
-                counter.inc(amount)
 
     def passed_over(self, exchange: Exchange, name: str, other: str, error: Exception) -> None:
         """Somebody could not answer, and another is asked."""

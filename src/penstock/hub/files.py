@@ -18,6 +18,13 @@ class ModelFiles:
     path: Path  # a GGUF file, or a folder with config.json and *.safetensors
     format: Literal["gguf", "safetensors"]
 
+    @property
+    def revision(self) -> str:
+        """The commit of the hub that it is, as the hub's cache names its folders; empty: not known."""
+        parts = self.path.parts
+        at = parts.index("snapshots") + 1 if "snapshots" in parts else len(parts)
+        return parts[at] if at < len(parts) else ""
+
 
 class Progress(Protocol):
     """Called now and then while a model is fetched; must return quickly."""

@@ -114,7 +114,7 @@ class Objectives:
     judged: Family[Counter] = _counter(
         "penstock_slo_requests",
         "Requests by objective (ttft, errors, tpot) and verdict (good, bad): bad were slow, failed or shed. "
-        "Not in it: rejected ones; of ttft and tpot, those of class batch.",
+        "Not in it: rejected ones; of ttft and tpot, those of class batch; of tpot, those without one.",
         *_MODEL, "objective", "verdict",
     )  # fmt: skip
     slo_bound: Family[Gauge] = _gauge(
@@ -150,6 +150,12 @@ class Replicas:
     healthy: Family[Gauge] = _gauge(
         "penstock_replica_healthy", "Whether it gets requests: 1 or 0.", *_REPLICA, merge="max"
     )
+    drained: Family[Gauge] = _gauge(
+        "penstock_replica_drained",
+        "Whether an administrator has taken it out: 1 or 0.",
+        *_REPLICA,
+        merge="max",
+    )
     replica_requests: Family[Gauge] = _gauge("penstock_replica_requests", "Requests it has.", *_REPLICA)
     replica_capacity: Family[Gauge] = _gauge(
         "penstock_replica_capacity", "Choices that it should have at once.", *_REPLICA, merge="max"
@@ -164,13 +170,11 @@ class Replicas:
         "penstock_replica_kv_usage_ratio", "Share of a server's KV cache in use, as it says.", *_REPLICA,
         merge="max",
     )  # fmt: skip
-    replica_drafted: Family[Counter] = _counter(
-        "penstock_replica_draft_tokens", "Tokens that a server has drafted ahead, as it says.", *_REPLICA,
-        merge="max",
+    replica_acceptance: Family[Gauge] = _gauge(
+        "penstock_replica_acceptance_ratio",
+        "Share of the tokens drafted ahead that a server has accepted, as it says.",
+        *_REPLICA, merge="max",
     )  # fmt: skip
-    replica_accepted: Family[Counter] = _counter(
-        "penstock_replica_accepted_tokens", "Of the drafted tokens, those accepted.", *_REPLICA, merge="max"
-    )
 
 
 class Tiers:
@@ -241,6 +245,9 @@ class Engines:
         "penstock_kv_usage_ratio", "Share of KV blocks held by requests, 0 to 1.", *_ENGINE,
         also="vllm:kv_cache_usage_perc",
     )  # fmt: skip
+    kv_bytes: Family[Gauge] = _gauge(
+        "penstock_kv_cache_bytes", "Memory set aside for the KV cache, used or not.", *_ENGINE
+    )
     kv_waste: Family[Gauge] = _gauge(
         "penstock_kv_waste_ratio", "Share of allocated KV positions that held no token.", *_ENGINE
     )
@@ -384,6 +391,7 @@ class Process:
     )
 
 
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PARTS: Final = (Requests, Objectives, Accounts, Replicas, Tiers, Cache, Engines, Choices, Gpus, Process)
 
 

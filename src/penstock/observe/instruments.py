@@ -146,7 +146,7 @@ def copy(family: Family[V], rows: Rows) -> None:
     """Have these values and no others: those of who is there now, as they say themselves."""
     family.clear()
     for labels, value in rows:
-        family.labels(*labels).value += value
+        family.labels(*labels).value = float(value)
 
 
 def rebound(family: Family[Histogram], bounds: tuple[float, ...]) -> None:

@@ -36,12 +36,27 @@ TRTLLM = (
 )
 
 
+DRAFTS = (
+    b'vllm:spec_decode_num_draft_tokens_total{engine="0"} 40.0\n'
+    b'vllm:spec_decode_num_draft_tokens_total{engine="1"} 60.0\n'
+    b'vllm:spec_decode_num_accepted_tokens_total{engine="0"} 30.0\n'
+    b'vllm:spec_decode_num_accepted_tokens_total{engine="1"} 30.0\n'
+)
+PENSTOCK = (
+    VLLM.replace(b"vllm:num_requests_running", b"penstock_engine_running")
+    .replace(b"vllm:num_requests_waiting", b"penstock_engine_waiting")
+    .replace(b"vllm:kv_cache_usage_perc", b"penstock_kv_usage_ratio")
+)
+
+
 @pytest.mark.parametrize(
     ("kind", "page", "load"),
     [
         ("vllm", VLLM, Load(7, 3, 0.75)),
-        ("penstock", VLLM, Load(7, 3, 0.75)),
+        ("vllm", VLLM + DRAFTS, Load(7, 3, 0.75, 0.6)),
+        ("penstock", PENSTOCK, Load(7, 3, 0.75)),
         ("sglang", SGLANG, Load(7, 9, 0.5)),
+        ("sglang", SGLANG + b"sglang:spec_accept_rate 0.8\n", Load(7, 9, 0.5, 0.8)),
         ("llamacpp", LLAMACPP, Load(2, 1)),
         ("tgi", TGI, Load(5, 6)),
         ("trtllm", TRTLLM, Load(3, 2, 0.5)),

@@ -13,8 +13,16 @@ _MOST: Final = 1e9  # requests: no server has more, and whoever says so has lost
 LoadReader = Callable[[bytes], Load | None]  # the page; None: it does not say
 
 
-def gauges(*, running: bytes, waiting: bytes, kv_usage: bytes | None = None) -> LoadReader:
-    """From a page in Prometheus' text format. A server with several engines has a line for each."""
+def gauges(
+    *,
+    running: bytes,
+    waiting: bytes,
+    kv_usage: bytes | None = None,
+    accepted: bytes | None = None,
+    drafted: bytes | None = None,
+) -> LoadReader:
+    """From a page in Prometheus' text format. A server with several engines has a line for each. `accepted`
+    is of the tokens `drafted` ahead, or a share of its own."""
 
     def read(page: bytes) -> Load | None:
         at_work, in_queue = _values(page, running), _values(page, waiting)
@@ -22,9 +30,17 @@ def gauges(*, running: bytes, waiting: bytes, kv_usage: bytes | None = None) -> 
             return None
         shares = _values(page, kv_usage) if kv_usage is not None else []
         # Requests add up over engines; memory does not: the fullest decides who has to wait.
-        return Load(round(sum(at_work)), round(sum(in_queue)), max(shares, default=None))
+        acceptance = _acceptance(page, accepted, drafted) if accepted is not None else None
+        return Load(round(sum(at_work)), round(sum(in_queue)), max(shares, default=None), acceptance)
 
     return read
+
+
+def _acceptance(page: bytes, accepted: bytes, drafted: bytes | None) -> float | None:
+    taken = _values(page, accepted)
+    of = float(len(taken)) if drafted is None else sum(_values(page, drafted))
+    share = sum(taken) / of if of else None
+    return share if share is not None and share <= 1 else None
 
 
 def _values(page: bytes, name: bytes) -> list[float]:

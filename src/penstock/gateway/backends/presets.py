@@ -51,6 +51,13 @@ _VLLM_LOAD: Final = gauges(
     running=b"vllm:num_requests_running",
     waiting=b"vllm:num_requests_waiting",
     kv_usage=b"vllm:kv_cache_usage_perc",
+    accepted=b"vllm:spec_decode_num_accepted_tokens_total",
+    drafted=b"vllm:spec_decode_num_draft_tokens_total",
+)
+_PENSTOCK_LOAD: Final = gauges(
+    running=b"penstock_engine_running",
+    waiting=b"penstock_engine_waiting",
+    kv_usage=b"penstock_kv_usage_ratio",
 )
 _GATEWAYS_OWN: Final = frozenset({"priority", "cache_salt"})  # refused by who does not know them
 # llama.cpp's own names for max_tokens and n, which it obeys over these: no cap would hold.
@@ -60,7 +67,7 @@ PRESETS: Final[dict[str, Preset]] = {
     "penstock": Preset(
         operations=_ALL,
         health=b"/ready",
-        load=((b"/metrics", _VLLM_LOAD),),
+        load=((b"/metrics", _PENSTOCK_LOAD),),
         capacity=256,
         running_usage="total",
         priority=1,
@@ -85,6 +92,7 @@ PRESETS: Final[dict[str, Preset]] = {
                     running=b"sglang:num_running_reqs",
                     waiting=b"sglang:num_queue_reqs",
                     kv_usage=b"sglang:token_usage",
+                    accepted=b"sglang:spec_accept_rate",
                 ),
             ),
         ),

@@ -14,6 +14,7 @@ class Load:
     running: int
     waiting: int
     kv_usage: float | None = None
+    acceptance: float | None = None  # share of the tokens drafted ahead; no policy looks at it
 
 
 @dataclass(slots=True, eq=False)

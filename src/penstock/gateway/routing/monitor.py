@@ -31,7 +31,7 @@ from penstock.gateway.routing.sampled import AnswerTap
 from penstock.gateway.routing.tier import Tier
 from penstock.gateway.store.routes import RouteLedger
 from penstock.gateway.store.verdicts import VerdictRow
-from penstock.observe.metrics import Families
+from penstock.observe.catalogue import Families
 
 logger = logging.getLogger("penstock.routing")
 

@@ -113,7 +113,7 @@ class Orchestrator:
             return route
         decision, families = route.decision, self._families
         families.routed.labels(decision.chosen, decision.reason).inc()
-        families.route_seconds.observe(decision.classifier_seconds)
+        families.route_seconds.labels().observe(decision.classifier_seconds)
         return route
 
     async def watched(
