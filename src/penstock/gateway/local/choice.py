@@ -142,6 +142,10 @@ class SentChoice:
         self.finish_reason = reason
         self.count(reason)
         self._metrics.request_latency.observe(now - self._arrived)
+        if self.scheduled and self.first:
+            self._metrics.queue_time.observe(max(0.0, self.scheduled - self._arrived))
+            self._metrics.prefill_time.observe(max(0.0, self.first - self.scheduled))
+            self._metrics.decode_time.observe(self.latest - self.first)
         if self.tokens > 1:
             self._metrics.time_per_output_token.observe((self.latest - self.first) / (self.tokens - 1))
 

@@ -32,6 +32,7 @@ from penstock.gateway.workers.messages import (
     to_worker,
 )
 from penstock.gateway.workers.pages import Pages
+from penstock.observe.merge import merged
 from penstock.observe.metrics import Metrics
 
 logger = logging.getLogger("penstock.workers")
@@ -44,16 +45,23 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
     engines = [attached(plan, settings.gateway.health, folder) for plan in plans]
     tokenizers = await load_tokenizers(plans)
     await asyncio.gather(*(engine.start() for engine in engines))
-    metrics = Metrics()
+    metrics = Metrics(process=begin.number)
     assembly = Assembly(
         settings, metrics, SharedRegistry(folder), settings.workers, tells_of_engines=begin.number == 0
     )
     await assembly.build(list(zip(plans, engines, strict=True)), tokenizers)
     keys = open_keys(settings, locked=begin.locked)
     check_bind(settings, keys)
-    front = Front(settings, metrics, assembly, keys, leads=begin.number == 0)
-    async with Pages(folder, begin.number, metrics.render) as pages:
-        front.gateway.scrape = pages.together
+    front = Front(settings, metrics, assembly, keys, folder, leads=begin.number == 0)
+    async with (
+        Pages(folder, "metrics", begin.number, metrics.render) as pages,
+        Pages(folder, "console", begin.number, front.console.encoded) as parts,
+    ):
+
+        async def scrape() -> bytes:
+            return merged(await pages.together())
+
+        front.gateway.scrape, front.console.others = scrape, parts.others
         listening = asyncio.create_task(_obey(commands, front))
         beating = asyncio.create_task(_beat())
         try:
