@@ -31,7 +31,7 @@ def test_a_listener_that_raises_is_logged_once_and_harms_nobody(caplog: pytest.L
     for number in range(3):
         recorder.finish(record(str(number)))
     assert broken.calls == 3
-    assert [each.id for each in recent.newest()] == ["2", "1", "0"]
+    assert [each.id for each in recent] == ["2", "1", "0"]
     [line] = caplog.records
     assert "Broken failed on request 0" in line.getMessage()
 
@@ -51,13 +51,12 @@ def test_only_the_last_are_remembered_and_fewer_after_a_change() -> None:
     recent = Recent(3)
     for number in range(5):
         recent.finished(record(str(number)))
-    assert [each.id for each in recent.newest()] == ["4", "3", "2"]
-    assert [each.id for each in recent.newest(1)] == ["4"]
+    assert [each.id for each in recent] == ["4", "3", "2"]
     recent.resize(2)
-    assert [each.id for each in recent.newest()] == ["4", "3"]
+    assert [each.id for each in recent] == ["4", "3"]
     recent.resize(0)
     recent.finished(record())
-    assert recent.newest() == []
+    assert len(recent) == 0
 
 
 def test_strangers_and_the_server_itself_are_not_remembered() -> None:
@@ -65,7 +64,7 @@ def test_strangers_and_the_server_itself_are_not_remembered() -> None:
     recent.finished(record("client"))
     recent.finished(record("stranger", tenant=""))
     recent.finished(record("own", inside=True))
-    assert [each.id for each in recent.newest()] == ["client"]
+    assert [each.id for each in recent] == ["client"]
 
 
 def test_a_listener_may_come_and_go() -> None:
@@ -74,4 +73,4 @@ def test_a_listener_may_come_and_go() -> None:
     recorder.finish(record())
     recorder.remove(recent)
     recorder.finish(record())
-    assert len(recent.newest()) == 1
+    assert len(recent) == 1

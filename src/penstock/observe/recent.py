@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from penstock.observe.record import RequestRecord
 
@@ -21,6 +22,9 @@ class Recent:
         if record.tenant and not record.inside:
             self._records.append(record)
 
-    def newest(self, most: int | None = None) -> list[RequestRecord]:
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[RequestRecord]:
         """The newest first."""
-        return list(reversed(self._records))[:most]
+        return reversed(self._records)
