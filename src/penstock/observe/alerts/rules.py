@@ -20,7 +20,9 @@ GROUPS: Final[dict[str, Group]] = {
     "cost": cost.rules,
     "drift": drift.rules,
 }
-_HEAD: Final = "# Made by `penstock observe rules` from the objectives of penstock.yaml; make it again when they change.\n"
+_HEAD: Final = (
+    "# Made by `penstock observe rules` from the objectives of penstock.yaml: make it anew with them.\n"
+)
 
 
 def promises_of(config: GatewayConfig) -> Promises:
