@@ -1,4 +1,4 @@
-"""The page with a state that a test puts before it. It sees what buttons ask for; no model stands behind it."""
+"""The page with a state that a test puts before it. It sees what buttons ask for; no model is there."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from penstock.observe.snapshot import Snapshot
 from tests.console.states import idle
 
 TICK_SECONDS = 0.1
+IN_EVENTS = 50  # requests; the rest is in the state
 
 
 class Stage:
@@ -31,6 +32,7 @@ class Stage:
         self.broken = False  # streams end, and no new one begins
         routes = [
             Route("/", self._index),
+            Route("/console/state", self._state),
             Route("/console/events", self._events),
             Route("/console/reports/{name}", self._report),
             Route("/console/{name}", self._file),
@@ -61,13 +63,17 @@ class Stage:
         content, kind = console.files()[request.path_params["name"]]
         return Response(content, media_type=kind, headers=console.HEADERS)
 
+    async def _state(self, request: Request) -> Response:
+        return Response(msgspec.json.encode(self.state), media_type="application/json")
+
     async def _events(self, request: Request) -> Response:
         if self.broken:
             return JSONResponse({"error": {"message": "as asked", "code": "down"}}, 503)
 
         async def stream() -> AsyncIterator[bytes]:
             while not self.broken:
-                yield b"data: " + msgspec.json.encode(self.state) + b"\n\n"
+                latest = msgspec.structs.replace(self.state, recent=self.state.recent[:IN_EVENTS])
+                yield b"data: " + msgspec.json.encode(latest) + b"\n\n"
                 await asyncio.sleep(TICK_SECONDS)
 
         return StreamingResponse(stream(), media_type="text/event-stream")

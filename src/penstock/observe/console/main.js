@@ -1,6 +1,6 @@
 // The page as a whole: which view is shown, the connection, the key, the theme.
 
-import { key } from "./api.js";
+import { key, request } from "./api.js";
 import { by, render } from "./dom.js";
 import { lasting, plural } from "./format.js";
 import { follow } from "./live.js";
@@ -8,7 +8,7 @@ import { drainButtons, models } from "./models.js";
 import { overview } from "./overview.js";
 import { offerModels, playground } from "./playground.js";
 import { reportButtons, reports } from "./reports.js";
-import { requestControls, requests } from "./requests.js";
+import { remember, requestControls, requests } from "./requests.js";
 import { routing, tenants } from "./routing.js";
 
 // Views that are drawn from the state. The playground keeps its own.
@@ -48,10 +48,21 @@ function route(focus) {
   }
   title();
   draw();
+  if (shown === "requests") wholeList();
   if (shown === "playground") offerModels().catch((error) => error.wantsKey && wantKey(error));
   if (focus) {
     by(`title-${shown}`).focus({ preventScroll: true });
     scrollTo(0, 0);
+  }
+}
+
+/** The stream tells of the latest requests only; all that are remembered are in the state. */
+async function wholeList() {
+  try {
+    remember((await (await request("console/state")).json()).recent);
+    draw();
+  } catch {
+    // The stream says what is wrong, and asks for a key where one is missing.
   }
 }
 
@@ -95,7 +106,7 @@ function theme() {
 }
 
 theme();
-requestControls(draw, () => latest);
+requestControls(draw);
 drainButtons(draw);
 reportButtons();
 playground(wantKey);
@@ -112,6 +123,7 @@ follow({
   key: wantKey,
   state: (snapshot) => {
     latest = snapshot;
+    remember(snapshot.recent);
     draw();
   },
 });

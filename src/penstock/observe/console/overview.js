@@ -126,5 +126,5 @@ function latest(now) {
   if (!now.recent.length) return panel("Latest requests", empty("Nobody has asked anything yet. The ", h("a", { href: "#playground" }, "playground"), " is a place to begin."));
   return panel("Latest requests",
     h("ul", { class: "requests brief" }, now.recent.slice(0, SHOWN_REQUESTS).map((request) => requestRow(request, now.at, false))),
-    h("p", { class: "note" }, h("a", { href: "#requests" }, `All ${count(now.recent.length)} recent requests`)));
+    h("p", { class: "note" }, h("a", { href: "#requests" }, "All recent requests")));
 }

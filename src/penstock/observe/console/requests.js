@@ -7,10 +7,20 @@ import { clock, count, dollars, milliseconds, plural } from "./format.js";
 const TONES = { ok: "good", failed: "bad", shed: "warn", rejected: "warn", aborted: "unknown" };
 const WORDS = { ok: "answered" };
 const opened = new Set(); // ids of requests whose details are shown
+const MOST = 200; // that are kept here
+let kept = []; // the newest first: the stream tells of the latest only
 let held = null; // what is shown while the list is paused
 
+/** Keep these too; those that are known already stay where they are. */
+export function remember(recent) {
+  const newer = new Set(recent.map((request) => request.id));
+  kept = [...recent, ...kept.filter((request) => !newer.has(request.id))].sort((a, b) => ended(b) - ended(a)).slice(0, MOST);
+}
+
+const ended = (request) => request.at + request.ms / 1000;
+
 export function requests(now) {
-  const shown = held ?? now.recent;
+  const shown = held ?? kept;
   const kind = by("filter-kind").value;
   const text = by("filter-text").value.trim().toLowerCase();
   const found = shown.filter((request) => fits(request, kind, text));
@@ -34,7 +44,7 @@ export function requestRow(request, now, opens) {
   const open = opens && opened.has(request.id);
   const answered = request.served_by && request.served_by !== request.model ? ` → ${request.tier || request.served_by}` : "";
   const cells = [
-    h("span", { class: "when soft" }, clock(request.at + request.ms / 1000)),
+    h("span", { class: "when soft" }, clock(ended(request))),
     h("span", { class: "what" }, h("b", {}, request.model || "–"), answered, h("span", { class: "soft who" }, request.tenant)),
     h("span", { class: "outcome" }, badge(WORDS[request.outcome] ?? request.outcome, TONES[request.outcome] ?? "unknown"), request.causes.length ? h("span", { class: "cause" }, request.causes[0]) : null),
     timeline(request),
@@ -67,11 +77,11 @@ function details(request) {
 }
 
 /** Filters, the pause button, and opening a request's details. */
-export function requestControls(again, latest) {
+export function requestControls(again) {
   by("filters").addEventListener("submit", (event) => event.preventDefault());
   by("filters").addEventListener("input", again);
   by("pause").addEventListener("click", () => {
-    held = held ? null : (latest()?.recent ?? []);
+    held = held ? null : kept;
     by("pause").setAttribute("aria-pressed", String(held !== null));
     by("pause").textContent = held ? "Go on" : "Pause";
     again();

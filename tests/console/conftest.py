@@ -1,0 +1,51 @@
+"""A real browser without a window: one for all tests of a file. Each test has a fresh profile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.packages import needs
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the console's tests drive a browser")
+
+Opens = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = needs("chromium")
+    with playwright.sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opens(browser: Any) -> Iterator[Opens]:
+    """Opens an address in a new profile. What the page reports as an error fails the test at its end."""
+    contexts, said = [], []
+
+    def open(url: str, *, width: int = 1280, allowed: str = "^$", **options: Any) -> Any:
+        def heard(message: Any) -> None:
+            # The browser itself reports every answer that is no success, which may be what a test is about.
+            expected = f"Failed to load resource|{allowed}"
+            if message.type in ("error", "warning") and not re.search(expected, message.text):
+                said.append(message.text)
+
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", heard)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open
+    for context in contexts:
+        context.close()
+    assert said == []
