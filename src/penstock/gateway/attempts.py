@@ -181,7 +181,7 @@ class _Tries:
                 await _attempt(self._exchange, self._deployment, waiting, member)
                 return
             except BackendError as error:
-                self._gateway.log_failure(self._exchange, member.backend.name, error)
+                self._gateway.log_failure(member.backend.name, error)
                 self._exchange.deaths += error.died
                 if not self.may_go_on(error):
                     raise

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import Message
 
+from penstock import logs
 from penstock.config.tiers import INSIDE
 from penstock.errors import PenstockError
 from penstock.gateway.accounts import Caller
@@ -72,6 +73,7 @@ async def ask_inside(
 
 async def _asked(gateway: Gateway, operation: str, wire: _Wire) -> None:
     call = Call(wire.scope, wire.receive, wire.send)
+    logs.request_id.set(call.id)
     try:
         await ask(gateway, call, _BY_NAME[operation], _OURSELVES)
     except PenstockError as error:

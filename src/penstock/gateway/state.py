@@ -16,6 +16,7 @@ from penstock.errors import EngineUnavailableError, InvalidRequestError
 from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.accounts.accounts import Outcome
 from penstock.gateway.accounts.keys import DEFAULT_TENANT
+from penstock.gateway.backends import logged
 from penstock.gateway.cache.cache import ResponseCache
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
@@ -270,7 +271,7 @@ class Gateway:
         self.metrics.families.fallbacks.labels(name, other).inc()
         if exchange.route is not None:
             exchange.route.passed_over(name, error)
-        self.log_failure(exchange, name, error)
+        self.log_failure(name, error)
 
     def routed(self, exchange: Exchange, outcome: Outcome, usage: UsageCount, cost: int) -> None:
         """A request for which a tier was chosen has ended; `cost` in picodollars."""
@@ -286,5 +287,5 @@ class Gateway:
         if dollars:
             families.cache_dollars.labels(tier).inc(dollars)
 
-    def log_failure(self, exchange: Exchange, where: str, error: Exception) -> None:
-        logger.warning("Request %s failed at %s: %s", exchange.call.id, where, error)
+    def log_failure(self, where: str, error: Exception) -> None:
+        logger.warning("The request failed at %s: %s", where, logged(error))

@@ -44,6 +44,8 @@ class Tracing:
         self._failing = False
         self._odd = False  # a record could not be written, which was said
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def begin(self, caller: Trace | None) -> Trace:

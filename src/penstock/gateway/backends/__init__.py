@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.errors import InvalidRequestError
 from penstock.protocol.errors import (
     INVALID_REQUEST,
     RATE_LIMIT,
@@ -42,6 +43,7 @@ class BackendError(HTTPError):
         retry_after: float | None = None,
         died: bool = False,
         at_fault: bool = True,
+        logged: str = "",
     ) -> None:
         super().__init__(
             status,
@@ -52,7 +54,18 @@ class BackendError(HTTPError):
         )
         self.retry_after = retry_after  # seconds, if it said so
         self.at_fault = at_fault  # it counts against its health
+        self.logged = logged or message  # in place of a message that has the server's own words
         self.died = died  # it went down with this request, which may be the reason
+
+
+def logged(error: Exception) -> str:
+    """What the log says of an error. What the client is told of its own mistake may quote what it sent, in a
+    server's words or ours."""
+    if isinstance(error, BackendError):
+        return error.logged
+    if isinstance(error, HTTPError | InvalidRequestError):
+        return f"{error.code or 'invalid_value'}."
+    return str(error)
 
 
 class NotOfferedError(BackendError):

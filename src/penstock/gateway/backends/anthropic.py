@@ -17,6 +17,7 @@ from penstock.gateway.balance import Load
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.upstream import Response, UpstreamError, header_lines
+from penstock.observe.trace import onward
 from penstock.protocol.anthropic_answer import ChatHeader, to_completion
 from penstock.protocol.anthropic_errors import Trouble, trouble
 from penstock.protocol.anthropic_relay import MessageRelay, relayed_message
@@ -119,6 +120,7 @@ class AnthropicBackend:
                 "anthropic-version or anthropic-beta has characters that no header may carry.",
                 param="anthropic-beta",
             ) from None
+        lines += onward(exchange.record)
         response = await self._origin.request(b"POST", PATH, self._headers + lines, body)
         if response.status == 200:
             return response

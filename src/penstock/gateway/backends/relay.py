@@ -87,7 +87,7 @@ class RelayBackend:
                     await self._whole(exchange, response)
             self._abilities.answered(exchange.operation.asks)
         except UpstreamError as error:
-            self._log(exchange, f"{error} {error.detail}")
+            self._log(f"{error} {error.detail}")
             if error.kind in ("refused", "unresolved"):
                 self.health.died(NOBODY_THERE, time.monotonic())
             raise unusable(error) from error
@@ -157,9 +157,8 @@ class RelayBackend:
         except UpstreamError:
             body = b""  # the status alone says enough
         self._watch.seen = True
-        self._log(exchange, f"status {response.status}")
-        # What it says may quote the prompt, which is nobody's but the tenant's.
-        logger.debug("It said: %s", body[:500].decode("utf-8", "replace"))
+        self._log(f"status {response.status}")
+        # What it says is the client's alone: it may quote the prompt.
         error = refusal(response.status, response.header(b"retry-after"), body, self._names(exchange))
         raise self._abilities.refused(exchange.operation.asks, response.status, error, time.monotonic())
 
@@ -167,5 +166,5 @@ class RelayBackend:
         same = self.upstream_model == exchange.model
         return {} if same else {self.upstream_model: exchange.model}
 
-    def _log(self, exchange: Exchange, what: str) -> None:
-        logger.info("Request %s at %s: %s", exchange.call.id, self.name, what)
+    def _log(self, what: str) -> None:
+        logger.info("At %s: %s", self.name, what)

@@ -31,6 +31,7 @@ from penstock.gateway.exchange import Exchange
 from penstock.gateway.health import Health, server_limits, unwatched_limits
 from penstock.gateway.upstream import Origin, UpstreamError, header_lines
 from penstock.hub.resolve import resolve
+from penstock.observe.trace import onward
 from penstock.protocol.chat import ChatCompletionRequest
 from penstock.protocol.chat_shape import ChatShape
 from penstock.protocol.completion import CompletionRequest
@@ -143,12 +144,13 @@ class TritonBackend:
                 await self._generate(exchange, reading.request, reading.prompts)
         except UpstreamError as error:
             self._client.forget()
-            logger.info("Request %s at %s: %s %s", exchange.call.id, self.name, error, error.detail)
+            logger.info("At %s: %s %s", self.name, error, error.detail)
             if error.kind in ("refused", "unresolved"):
                 self.health.died(NOBODY_THERE, time.monotonic())
             raise unusable(error) from error
         except TritonRefusalError as error:
-            raise BackendError(f"The server behind this model failed: {decent(str(error), {})}") from error
+            message = "The server behind this model failed"
+            raise BackendError(f"{message}: {decent(str(error), {})}", logged=f"{message}.") from error
         except ForeignAnswerError as error:
             raise BackendError(f"The server behind this model gave no usable answer. {error}") from error
 
@@ -176,7 +178,7 @@ class TritonBackend:
         outputs = [Output(params, self._prompts, *prompt) for prompt in prompts]
 
         async def one(output: Output) -> None:
-            piece = await self._client.whole(output.prompt, params)
+            piece = await self._client.whole(output.prompt, params, onward(exchange.record))
             if len(piece.text) > INLINE_BYTES:
                 await asyncio.to_thread(output.feed, piece)
             else:
@@ -207,7 +209,8 @@ class TritonBackend:
         cumulative = (await self._client.learn()).cumulative
         for index, (text, tokens) in enumerate(prompts):
             output = Output(params, self._prompts, text, tokens, cumulative=cumulative)
-            async with aclosing(self._client.pieces(text, params)) as pieces:
+            context = onward(exchange.record)
+            async with aclosing(self._client.pieces(text, params, context)) as pieces:
                 async for piece in pieces:
                     self._watch.seen = True
                     shown, gained = output.feed(piece)
@@ -242,7 +245,8 @@ class TritonBackend:
                 f"The model at the server has no {lacks}; whoever runs the gateway must set the backend's "
                 "options text_input and embedding_output."
             )
-        data = await self._client.infer(embed_request(model, name, output, texts))
+        asked = embed_request(model, name, output, texts)
+        data = await self._client.infer(asked, onward(exchange.record))
         self._watch.seen = True
         vectors = [np.asarray(row, dtype=np.float32) for row in read_vectors(data, output, len(texts))]
         tokens = sum(count for _, count in prompts)

@@ -45,27 +45,30 @@ class TritonClient:
         """A server that was gone may come back with another configuration."""
         self.learned = None
 
-    async def whole(self, text: str, params: SamplingParams) -> Piece:
-        """All of the answer. A prompt that comes back in front of it is taken off."""
+    async def whole(self, text: str, params: SamplingParams, context: bytes = b"") -> Piece:
+        """All of the answer. A prompt that comes back in front of it is taken off. `context`: further header
+        lines, here and below."""
         model, options = await self.learn(), self._options
         if options.endpoint == "infer":
-            data = await self.infer(infer_request(model, options.names, text, params))
+            data = await self.infer(infer_request(model, options.names, text, params), context)
             piece = read_inferred(data, options.names)
         else:
             request = generate_request(model, options.names, text, params, stream=False)
-            piece = read_generated(await self._post("generate", request), options.names)
+            piece = read_generated(await self._post("generate", request, context), options.names)
         echoes = model.echoes if options.prompt_in_output is None else options.prompt_in_output
         return dataclasses.replace(piece, text=piece.text.removeprefix(text)) if echoes else piece
 
-    async def pieces(self, text: str, params: SamplingParams) -> AsyncGenerator[Piece, None]:
+    async def pieces(
+        self, text: str, params: SamplingParams, context: bytes = b""
+    ) -> AsyncGenerator[Piece, None]:
         """The answer as it comes. Close the iterator: that hangs up, and the server stops computing."""
         if self._options.endpoint == "infer":
-            yield await self.whole(text, params)
+            yield await self.whole(text, params, context)
             return
         model, names = await self.learn(), self._options.names
         request = generate_request(model, names, text, params, stream=True)
         reader, any_came = EventReader(), False
-        with await self._open("generate_stream", msgspec.json.encode(request)) as response:
+        with await self._open("generate_stream", msgspec.json.encode(request), context) as response:
             async for data in response:
                 try:
                     events = reader.feed(data)
@@ -78,17 +81,17 @@ class TritonClient:
             if not any_came or reader.pending:
                 raise ForeignAnswerError("The server's stream ended before its answer did.")
 
-    async def infer(self, request: object) -> bytes:
-        return await self._post("infer", request)
+    async def infer(self, request: object, context: bytes = b"") -> bytes:
+        return await self._post("infer", request, context)
 
-    async def _post(self, action: str, request: object) -> bytes:
-        with await self._open(action, msgspec.json.encode(request)) as response:
+    async def _post(self, action: str, request: object, context: bytes) -> bytes:
+        with await self._open(action, msgspec.json.encode(request), context) as response:
             return await response.read(MAX_ANSWER_BYTES)
 
-    async def _open(self, action: str, body: bytes) -> Response:
+    async def _open(self, action: str, body: bytes, context: bytes) -> Response:
         """Send it; what is not 200 is raised."""
         path = model_path(self._model, self._options.version, action)
-        response = await self._origin.request(b"POST", path, self._headers, body)
+        response = await self._origin.request(b"POST", path, self._headers + context, body)
         if response.status == 200:
             return response
         with response:
