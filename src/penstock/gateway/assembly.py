@@ -67,6 +67,8 @@ class Assembly:
         self.deployments: list[Deployment] = []
         if tells_of_engines:
             metrics.watch(self._tell_engines)
+            if settings.gateway.metrics.gpu:
+                metrics.watch_gpus()
         metrics.watch(self._tell_replicas)
 
     async def build(
@@ -121,6 +123,8 @@ class Assembly:
             if row.following is not None:
                 await _stopped(row.following)
         await asyncio.gather(*self._leaving, return_exceptions=True)
+        if self._metrics.gpus is not None:
+            self._metrics.gpus.close()
         for deployment in self.deployments:
             for backend in deployment.backends():
                 await backend.close()

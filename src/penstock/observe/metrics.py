@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.config.sections import GatewayConfig
 from penstock.config.tiers import AUTO
 from penstock.observe.catalogue import Families
+from penstock.observe.gpu import GpuWatch
 from penstock.observe.instruments import Counter, copy, rebound
 from penstock.observe.labels import CappedNames
 from penstock.observe.objectives import Promises, bounds
@@ -47,6 +48,7 @@ class Metrics:
         self._models: dict[str, ModelMetrics] = {}
         self._routes: dict[tuple[str, str, int], Counter] = {}
         self._watched: list[Callable[[], None]] = []
+        self.gpus: GpuWatch | None = None
         self._process = str(process)
         families = self.families
         families.build.labels(__version__, platform.python_version()).set(1)
@@ -68,6 +70,13 @@ class Metrics:
             if extra is not None:
                 rebound(family, tuple(sorted({*family.spec.bounds, *extra})))
         self._tell_promises(config)
+
+    def watch_gpus(self) -> None:
+        """From now on, if there are any."""
+        gpus = self.gpus = GpuWatch.open()
+        if gpus is not None:
+            gpus.start()
+            self.watch(lambda: gpus.look(self.families))
 
     def model(self, name: str) -> ModelMetrics:
         known = self._models.get(name)
