@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import urlsplit
 
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
@@ -16,11 +17,13 @@ from penstock.gateway.state import Gateway
 from penstock.protocol.admin import (
     DEFAULT_TTL,
     BackendList,
+    Drained,
     Invalidated,
     ModelState,
     Registered,
     RegisterRequest,
     ReplicaState,
+    parse_drain,
     parse_invalidate,
     parse_register,
 )
@@ -34,10 +37,20 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
     Whoever registers a server reads what is asked of it: a door that was opened to everybody by
     --allow-public is not open for that.
     """
-    client = call.scope.get("client")
-    here = client is not None and is_loopback(client[0])
-    if not (caller.admin if gateway.keys.locked else here):
+    if gateway.keys.locked:
+        allowed = caller.admin
+    else:
+        client = call.scope.get("client")
+        # A page of somebody else's whose name leads here (DNS rebinding) is on this machine too, but its
+        # browser says which name it was.
+        allowed = client is not None and is_loopback(client[0]) and _named_here(call)
+    if not allowed:
         raise HTTPError(403, "This needs a key made with 'penstock keys create --admin'.", code="admin_only")
+
+
+def _named_here(call: Call) -> bool:
+    host = call.headers.get(b"host", b"").decode("latin-1")
+    return not host or is_loopback(urlsplit(f"//{host}").hostname or "")
 
 
 async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
@@ -71,6 +84,35 @@ async def deregister_backend(gateway: Gateway, call: Call, caller: Caller) -> No
     await call.answer_json(Registered(model=request.model, backend=backend, url=request.url, changed=known))
 
 
+async def drain_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
+    check_admin(gateway, call, caller)
+    request = parse_drain(await call.body())
+    deployment = _deployment(gateway, request.model)
+    members = deployment.dispatcher.members
+    # One that is not there may come back, and must be found as it was left.
+    if request.drained and request.replica not in members:
+        known = ", ".join(members) or "none"
+        raise HTTPError(
+            404,
+            f"{request.model} has no replica {shown(request.replica)}; there is {known}.",
+            code="replica_not_found",
+            param="replica",
+        )
+    if gateway.console is None:
+        raise HTTPError(404, "This server cannot drain replicas.", code="console_off")
+    changed = await gateway.console.drain(deployment.name, request.replica, request.drained)
+    member = members.get(request.replica)
+    await call.answer_json(
+        Drained(
+            model=deployment.name,
+            replica=request.replica,
+            drained=request.drained,
+            changed=changed,
+            requests=0 if member is None else member.replica.requests,
+        )
+    )
+
+
 async def invalidate_cache(gateway: Gateway, call: Call, caller: Caller) -> None:
     check_admin(gateway, call, caller)
     request = parse_invalidate(await call.body())
@@ -88,11 +130,7 @@ async def invalidate_cache(gateway: Gateway, call: Call, caller: Caller) -> None
 
 def _backend(gateway: Gateway, request: RegisterRequest) -> str:
     """The name of the backend that takes the server."""
-    deployment: Deployment | None = gateway.deployments.get(request.model)
-    if deployment is None:
-        raise HTTPError(
-            404, f"There is no model {shown(request.model)}.", code="model_not_found", param="model"
-        )
+    deployment = _deployment(gateway, request.model)
     takers = [
         backend.name
         for backend in deployment.config.backends
@@ -106,6 +144,13 @@ def _backend(gateway: Gateway, request: RegisterRequest) -> str:
     raise InvalidRequestError(
         f"backend must name a backend of {request.model} that takes servers: {among}.", param="backend"
     )
+
+
+def _deployment(gateway: Gateway, name: str) -> Deployment:
+    deployment: Deployment | None = gateway.deployments.get(name)
+    if deployment is None:
+        raise HTTPError(404, f"There is no model {shown(name)}.", code="model_not_found", param="model")
+    return deployment
 
 
 def _state(member: Member, now: float) -> ReplicaState:

@@ -9,11 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from penstock import logs
 from penstock.errors import PenstockError
 from penstock.gateway import admin, endpoints
 from penstock.gateway.accounts.keys import ANYBODY, Caller
 from penstock.gateway.ask import ask
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
+from penstock.gateway.console import routes
 from penstock.gateway.state import Gateway
 from penstock.protocol.anthropic_errors import anthropic_error
 from penstock.protocol.errors import Failure, HTTPError, failure
@@ -35,7 +37,12 @@ HANDLERS: dict[str, Handler] = {
     "listBackends": admin.list_backends,
     "registerBackend": admin.register_backend,
     "deregisterBackend": admin.deregister_backend,
+    "drainBackend": admin.drain_backend,
     "invalidateCache": admin.invalidate_cache,
+    "consoleState": routes.console_state,
+    "consoleEvents": routes.console_events,
+    "consoleReport": routes.console_report,
+    "consoleFile": routes.console_file,
     "health": endpoints.health,
     "ready": endpoints.ready,
     "version": endpoints.version,
@@ -85,6 +92,7 @@ class FrontDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, send)
+        logs.request_id.set(call.id)
         # Starlette raises its 404 and 405 instead of answering them when there is an outer app.
         scope["app"] = self
         scope["penstock.call"] = call
@@ -104,7 +112,7 @@ class FrontDoor:
         except ClientGoneError:
             call.status = CLIENT_LEFT
         except Exception as error:
-            logger.exception("Request %s failed.", call.id)
+            logger.exception("The request failed.")
             if not call.status:
                 await call.answer_failure(failure(error))
         finally:

@@ -10,7 +10,8 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -22,6 +23,8 @@ from penstock.gateway.app import FrontDoor
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.cache.cache import ResponseCache
 from penstock.gateway.cache.opening import open_cache, open_semantic
+from penstock.gateway.console import Console
+from penstock.gateway.drains import Drains
 from penstock.gateway.engines import KeptEngine, start_engines
 from penstock.gateway.http import LimitedHTTPProtocol
 from penstock.gateway.inside import ASK_SECONDS, InsideAnswer, ask_inside
@@ -31,6 +34,11 @@ from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, KeyTable, state_folder
 from penstock.gateway.store.database import FILE_NAME
 from penstock.observe.metrics import Metrics
+from penstock.observe.open_tracing import open_tracing
+from penstock.observe.recent import Recent
+
+if TYPE_CHECKING:
+    from penstock.observe.tracing import Tracing
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -57,9 +65,17 @@ class Front:
     """The front door of one process, from its accounts to its socket."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, assembly: Assembly, keys: KeyRing, *, leads: bool = True
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        assembly: Assembly,
+        keys: KeyRing,
+        shared: Path,
+        *,
+        leads: bool = True,
     ) -> None:
-        """`leads`: of several processes, this is the one that decides what is everybody's business."""
+        """`shared`: the folder of all processes of this server, of which the one that `leads` decides what is
+        everybody's business."""
         self._settings = settings
         self._assembly = assembly
         folder = state_folder(settings.state_dir)
@@ -80,11 +96,27 @@ class Front:
         )
         self._orchestrator.configure(settings.gateway, self.gateway.deployments)
         self._use_cache(self.gateway.cache)
+        self._recent = Recent(settings.gateway.console.recent)
+        self._drains = Drains(shared)
+        self._drains.apply(self.gateway.deployments.values())  # a process that was started again
+        self.console = Console(self.gateway, self._recent, self._drains, folder, leads=leads)
+        self.gateway.console = self.console
+        for listener in (self._recent, self.console):
+            self.gateway.recorder.add(listener)
+        self._use_tracing(open_tracing(settings.gateway.tracing))
 
     def _use_cache(self, cache: ResponseCache | None) -> None:
         self.gateway.cache = cache
         if cache is not None:
             cache.count = self.gateway.count_cached
+
+    def _use_tracing(self, tracing: Tracing | None) -> None:
+        if self.gateway.tracing is not None:
+            self.gateway.recorder.remove(self.gateway.tracing)
+        self.gateway.tracing = tracing
+        if tracing is not None:
+            tracing.start()
+            self.gateway.recorder.add(tracing)
 
     async def _ask_inside(
         self, operation: str, body: Mapping[str, Any], *, tier: str, seconds: float = ASK_SECONDS
@@ -102,6 +134,9 @@ class Front:
         check_bind(settings, self.gateway.keys)
         # Whatever can be refused comes before the first change.
         await asyncio.to_thread(self._orchestrator.prepare, settings.gateway)
+        tracing = before = self.gateway.tracing
+        if settings.gateway.tracing != self._settings.gateway.tracing:
+            tracing = open_tracing(settings.gateway.tracing)
         cache, old = self.gateway.cache, self.gateway.cache
         if settings.gateway.cache != self._settings.gateway.cache:
             cache = await asyncio.to_thread(self._open_cache, settings)
@@ -112,10 +147,16 @@ class Front:
                 await cache.close()
             raise
         self.gateway.configure(config, self._assembly.deployments)
+        self._drains.apply(self.gateway.deployments.values())
+        self._recent.resize(config.console.recent)
         self._orchestrator.configure(config, self.gateway.deployments)
         self._use_cache(cache)
         if old is not None and old is not cache:
             await old.close()
+        if tracing is not before:
+            self._use_tracing(tracing)
+            if before is not None:
+                await asyncio.to_thread(before.close)
         self.gateway.keys.configure(settings.api_keys)
         self._settings = settings
 
@@ -146,6 +187,7 @@ class Front:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         keeping = asyncio.create_task(self.gateway.keep_time())
         learning = asyncio.create_task(self._orchestrator.run())
+        looking = asyncio.create_task(self.console.run())
         ready()
         try:
             if await signals.first(serving, keeping):
@@ -158,12 +200,14 @@ class Front:
             server.should_exit = True
             server.force_exit = signals.count > 1
             await serving
-            for task in (keeping, learning):
+            for task in (keeping, learning, looking):
                 task.cancel()
-            await asyncio.gather(keeping, learning, return_exceptions=True)
+            await asyncio.gather(keeping, learning, looking, return_exceptions=True)
             if self.gateway.cache is not None:
                 await self.gateway.cache.close()
             await self._assembly.close()
+            if self.gateway.tracing is not None:
+                await asyncio.to_thread(self.gateway.tracing.close)
             self._orchestrator.flush()
             if not self._accounts.close(time.monotonic()):
                 logger.error("The last usage could not be written to the ledger.")

@@ -23,6 +23,7 @@ from penstock.gateway.listening import bound, check_bind, listen, url_of
 from penstock.gateway.routing.ladder import check_ladder
 from penstock.gateway.workers.supervisor import supervise
 from penstock.observe.metrics import Metrics
+from penstock.observe.open_tracing import open_tracing
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
@@ -35,6 +36,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     keys = open_keys(settings)
     check_bind(settings, keys)
     check_ladder(settings.gateway)  # before models are fetched and loaded
+    open_tracing(settings.gateway.tracing)
     with bound(settings.host, settings.port) as listener, Banner() as banner:
         settings = named(settings, banner.fetching)
         plans = plan_engines(settings, banner.fetching)
@@ -71,7 +73,7 @@ async def _serve(
         metrics = Metrics()
         assembly = Assembly(settings, metrics, SharedRegistry(folder))
         await assembly.build(list(zip(plans, engines, strict=True)), await tokenizers)
-        front = Front(settings, metrics, assembly, keys)
+        front = Front(settings, metrics, assembly, keys, folder)
         listen(settings, listener)
         reload_on_hangup(signals, settings, reread, front.reload)
         await front.serve(

@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
+from penstock.observe.objectives import PATIENT, Promise
 from penstock.observe.record import RequestRecord
 
 # Seconds of each window that can be asked for, and the width of the slots it is made of. Longer ones have
 # counts alone: distributions of so many slots would take too much memory.
-WINDOWS: Final = {60: 1, 300: 10, 900: 60, 1800: 60, 3600: 60, 21_600: 60, 86_400: 600, 259_200: 600}
+WINDOWS: Final = {60: 1, 300: 10, 900: 10, 1800: 60, 3600: 60, 21_600: 60, 86_400: 600, 259_200: 600}
 HISTORY_SECONDS: Final = 120
-_KEPT: Final = {1: HISTORY_SECONDS + 10, 10: 310, 60: 21_660, 600: 259_800}  # seconds, by width of slot
+_KEPT: Final = {1: HISTORY_SECONDS + 10, 10: 910, 60: 21_660, 600: 259_800}  # seconds, by width of slot
 _SPREAD: Final = 10  # the widest slots with distributions
 
 _PER_DOUBLING: Final = 8  # buckets: each is 9% wide
@@ -41,20 +42,21 @@ def quantile(spread: Mapping[int, int], share: float) -> float | None:
 
 
 class Sums(msgspec.Struct):
-    """Of some requests of clients. Those that were wrong, or aborted, are neither good nor bad."""
+    """Of some requests of clients; what is bad is so by an objective."""
 
     requests: int = 0  # however they ended
-    ok: int = 0
     failed: int = 0
     shed: int = 0
-    late: int = 0  # of those that are ok: the first token came later than promised
     input_tokens: int = 0
     cached_tokens: int = 0  # of these
     output_tokens: int = 0
     dollars: float = 0.0
     tpot_seconds: float = 0.0  # sum of the means of requests
     tpot_count: int = 0
+    judged: dict[str, int] = msgspec.field(default_factory=dict)  # by objective
+    bad: dict[str, int] = msgspec.field(default_factory=dict)  # of these
     ttft: Spread = msgspec.field(default_factory=dict)
+    urgent_ttft: Spread = msgspec.field(default_factory=dict)  # without batch work, which waits by design
     tpot: Spread = msgspec.field(default_factory=dict)
     e2e: Spread = msgspec.field(default_factory=dict)
     causes: dict[str, int] = msgspec.field(default_factory=dict)
@@ -62,18 +64,15 @@ class Sums(msgspec.Struct):
     def add(self, other: Sums, *, spread: bool = True) -> None:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _SPREADS if spread else ():
+        for name in (*_TALLIES, *_SPREADS) if spread else _TALLIES:
             mine = getattr(self, name)
             for key, count in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + count
 
-    @property
-    def judged(self) -> int:
-        return self.ok + self.failed + self.shed
 
-
-_SPREADS: Final = ("ttft", "tpot", "e2e", "causes")
-_COUNTS: Final = tuple(name for name in Sums.__struct_fields__ if name not in _SPREADS)
+_TALLIES: Final = ("judged", "bad")
+_SPREADS: Final = ("ttft", "urgent_ttft", "tpot", "e2e", "causes")
+_COUNTS: Final = tuple(name for name in Sums.__struct_fields__ if name not in (*_TALLIES, *_SPREADS))
 
 ByModel = dict[str, Sums]
 
@@ -101,9 +100,9 @@ class Window:
     """
 
     def __init__(
-        self, promised: Callable[[str], float | None], clock: Callable[[], float] = time.monotonic
+        self, promised: Callable[[str], Promise], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`promised`: seconds to the first token of a model's answers."""
+        """`promised`: what is, for a model."""
         self._promised = promised
         self._clock = clock
         self._slots: dict[int, dict[int, ByModel]] = {width: {} for width in _KEPT}
@@ -125,25 +124,23 @@ class Window:
         sums.dollars += record.dollars
         for cause in record.causes:
             sums.causes[cause] = sums.causes.get(cause, 0) + 1
-        if record.outcome == "failed":
-            sums.failed += 1
-        elif record.outcome == "shed":
-            sums.shed += 1
-        ttft = record.ttft
+        sums.failed += record.outcome == "failed"
+        sums.shed += record.outcome == "shed"
+        for objective, kept in self._promised(record.served_by).verdicts(record):
+            sums.judged[objective] = sums.judged.get(objective, 0) + 1
+            if not kept:
+                sums.bad[objective] = sums.bad.get(objective, 0) + 1
+        ttft, tpot = record.ttft, record.tpot
         if ttft is not None:
             _count(sums.ttft, ttft)
-        if record.outcome != "ok":
-            return
-        sums.ok += 1
-        promised = self._promised(record.served_by)
-        if ttft is not None and promised is not None and ttft > promised:
-            sums.late += 1
-        tpot = record.tpot
+            if record.service_class != PATIENT:
+                _count(sums.urgent_ttft, ttft)
         if tpot is not None:
             sums.tpot_seconds += tpot
             sums.tpot_count += 1
             _count(sums.tpot, tpot)
-        _count(sums.e2e, record.seconds)
+        if record.outcome == "ok":
+            _count(sums.e2e, record.seconds)
 
     def tick(self, waiting: int) -> None:
         """Once a second: roll seconds that are over into wider slots, and forget what is too old."""

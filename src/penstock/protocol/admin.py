@@ -31,6 +31,21 @@ class Registered(msgspec.Struct, kw_only=True):
     changed: bool  # it is new, or was known until now
 
 
+class DrainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    model: Annotated[str, Meta(description="The model that it answers for.")]
+    replica: Annotated[str, Meta(description="Its name, as /admin/backends lists it.")]
+    drained: Annotated[bool, Meta(description="false brings it back.")] = True
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    object: Literal["replica"] = "replica"
+    model: str
+    replica: str
+    drained: bool
+    changed: bool
+    requests: int  # that it still has from the process that was asked
+
+
 class InvalidateRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tenant: Annotated[str, Meta(description="Whose answers; everybody's otherwise.")] | None = None
     model: Annotated[str, Meta(description="Answers of which model or tier; all otherwise.")] | None = None
@@ -66,11 +81,16 @@ class BackendList(msgspec.Struct, kw_only=True):
 
 
 _decoder: Final = msgspec.json.Decoder(RegisterRequest)
+_drain: Final = msgspec.json.Decoder(DrainRequest)
 _invalidate: Final = msgspec.json.Decoder(InvalidateRequest)
 
 
 def parse_register(body: bytes) -> RegisterRequest:
     return decode(_decoder, body)
+
+
+def parse_drain(body: bytes) -> DrainRequest:
+    return decode(_drain, body)
 
 
 def parse_invalidate(body: bytes) -> InvalidateRequest:

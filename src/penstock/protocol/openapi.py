@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from penstock.observe.snapshot import Snapshot
 from penstock.protocol import sse
-from penstock.protocol.admin import BackendList, Invalidated, InvalidateRequest, Registered, RegisterRequest
+from penstock.protocol.admin import (
+    BackendList,
+    Drained,
+    DrainRequest,
+    Invalidated,
+    InvalidateRequest,
+    Registered,
+    RegisterRequest,
+)
 from penstock.protocol.chat import ChatWire
 from penstock.protocol.completion import CompletionWire
 from penstock.protocol.embeddings import EmbeddingResponse, EmbeddingWire
@@ -56,7 +66,8 @@ class Operation:
     name: str
     summary: str
     request: Any = None
-    response: Any = None  # a struct; None: text
+    response: Any = None  # a struct
+    media: str = ""  # of an answer that is none, or may be none
     chunk: Any = None  # of a stream
     errors: tuple[int, ...] = _GET
     open: bool = False  # answers without an API key
@@ -209,6 +220,15 @@ OPERATIONS: tuple[Operation, ...] = (
         errors=(*_POST, 403),
     ),
     Operation(
+        path="/admin/backends/drain",
+        method="post",
+        name="drainBackend",
+        summary="Give a replica nothing new while it finishes what it has, or bring it back (administrators)",
+        request=DrainRequest,
+        response=Drained,
+        errors=(*_POST, 403),
+    ),
+    Operation(
         path="/admin/cache",
         method="delete",
         name="invalidateCache",
@@ -261,11 +281,59 @@ OPERATIONS: tuple[Operation, ...] = (
         response=Version,
         open=True,
     ),
-    Operation(path="/metrics", method="get", name="metrics", summary="Prometheus metrics", open=True),
+    Operation(
+        path="/metrics",
+        method="get",
+        name="metrics",
+        summary="Prometheus metrics",
+        media="text/plain",
+        open=True,
+    ),
+    Operation(
+        path="/console/state",
+        method="get",
+        name="consoleState",
+        summary="All that the console shows, from traffic to alerts (administrators)",
+        response=Snapshot,
+        errors=(401, 403, 404, *_GET),
+    ),
+    Operation(
+        path="/console/events",
+        method="get",
+        name="consoleEvents",
+        summary="The same each second, with fewer of the last requests (administrators)",
+        chunk=Snapshot,
+        errors=(401, 403, 404, *_GET, 503),
+    ),
+    Operation(
+        path="/console/reports/{report}",
+        method="get",
+        name="consoleReport",
+        summary="A page that a benchmark has left for the console (administrators)",
+        media="text/html",
+        errors=(401, 403, 404, *_GET),
+    ),
+    Operation(
+        path="/console/{file}",
+        method="get",
+        name="consoleFile",
+        summary="The files of the console's page",
+        media="*/*",
+        errors=(404, *_GET),
+        open=True,
+    ),
     Operation(
         path="/openapi.json", method="get", name="openapi", summary="This document", response=dict, open=True
     ),
-    Operation(path="/", method="get", name="index", summary="Where to find what", response=dict, open=True),
+    Operation(
+        path="/",
+        method="get",
+        name="index",
+        summary="Where to find what; for browsers, the console",
+        response=dict,
+        media="text/html",
+        open=True,
+    ),
 )
 
 # Of these the 503 is the answer itself, not an error.
@@ -302,11 +370,11 @@ def document(version: str) -> bytes:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    success: dict[str, Any] = (
-        {"text/plain": {"schema": {"type": "string"}}}
-        if operation.response is None
-        else {"application/json": {"schema": _schema(operation.response)}}
-    )
+    success: dict[str, Any] = {}
+    if operation.response is not None:
+        success["application/json"] = {"schema": _schema(operation.response)}
+    if operation.media:
+        success[operation.media] = {"schema": {"type": "string"}}
     if operation.chunk is not None:
         success[sse.CONTENT_TYPE.decode().partition(";")[0]] = {
             "schema": {"type": "string"},
@@ -331,9 +399,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": _schema(operation.request)}},
         }
-    if "{model}" in operation.path:
+    names = re.findall(r"\{(\w+)\}", operation.path)
+    if names:
         result["parameters"] = [
-            {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     return result
 

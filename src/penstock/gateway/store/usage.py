@@ -97,7 +97,8 @@ class UsageTable:
         with self._database.read() as connection:
             found = connection.execute(
                 f"SELECT tenant, {columns} FROM usage WHERE day BETWEEN ? AND ? GROUP BY tenant "
-                f"ORDER BY sum(dollars) + sum(picodollars) / {DOLLAR}.0 DESC, sum(requests) DESC, tenant LIMIT ?",
+                f"ORDER BY sum(dollars) + sum(picodollars) / {DOLLAR}.0 DESC, sum(requests) DESC, tenant "
+                "LIMIT ?",
                 (f"{month}-01", f"{month}-31", most),
             ).fetchall()
         return [

@@ -1,24 +1,23 @@
-"""The metrics of all front processes on one page, whichever of them is asked."""
+"""What each front process knows of itself, told to whichever of them is asked about all."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-
-from penstock.observe.merge import merged
 
 GATHER_SECONDS = 2.0  # a process that does not answer is left out
 
 
 class Pages:
-    """Each process offers its page on a socket in the folder that all share."""
+    """Each process offers its page of a kind on a socket in the folder that all share."""
 
-    def __init__(self, folder: Path, number: int, render: Callable[[], bytes]) -> None:
+    def __init__(self, folder: Path, kind: str, number: int, render: Callable[[], bytes]) -> None:
         self._folder = folder
-        self._path = folder / f"metrics-{number}.sock"
+        self._kind = kind
+        self._path = folder / f"{kind}-{number}.sock"
         self._render = render
         self._server: asyncio.Server | None = None
 
@@ -34,10 +33,15 @@ class Pages:
             self._server.close()
         self._path.unlink(missing_ok=True)
 
-    async def together(self) -> bytes:
-        others = [path for path in self._folder.glob("metrics-*.sock") if path != self._path]
-        pages = await asyncio.gather(*(_page(path) for path in others))
-        return merged([self._render(), *(page for page in pages if page)])
+    async def others(self) -> Sequence[bytes]:
+        """The pages of all other processes that answer."""
+        paths = [path for path in self._folder.glob(f"{self._kind}-*.sock") if path != self._path]
+        pages = await asyncio.gather(*(_page(path) for path in paths))
+        return [page for page in pages if page]
+
+    async def together(self) -> Sequence[bytes]:
+        """Those, and this one's own."""
+        return [self._render(), *await self.others()]
 
     async def _offer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -1,0 +1,230 @@
+"""The console of one process: it hears of finished requests, looks around each second, asks the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock import __version__
+from penstock.gateway.accounts.price import DOLLAR
+from penstock.gateway.console import merge
+from penstock.gateway.console.part import Part, part
+from penstock.gateway.console.reports import FOLDER, Reports
+from penstock.gateway.console.samples import Samples
+from penstock.gateway.drains import LOOK_SECONDS, Drains
+from penstock.gateway.state import Gateway
+from penstock.gateway.store import Database, StoreError, UsageTable
+from penstock.gateway.store.usage import UsageRow
+from penstock.observe.firing import Alarms, conditions, objectives
+from penstock.observe.objectives import Promise, Promises
+from penstock.observe.recent import Recent
+from penstock.observe.record import RequestRecord
+from penstock.observe.snapshot import AlertNow, ReportNow, Snapshot, TenantNow
+from penstock.observe.window import Sums, Window
+
+logger = logging.getLogger("penstock.console")
+
+FRESH_SECONDS: Final = 0.9  # for which one look around serves everybody who asks
+JUDGE_SECONDS: Final = 5.0  # between two looks at what should be told
+BOOKS_SECONDS: Final = 5.0  # for which what was read of the ledger and of the reports is shown
+MOST_TENANTS: Final = 50
+MOST_STREAMS: Final = 100  # in one process
+
+Others = Callable[[], Awaitable[Sequence[bytes]]]
+_part: Final = msgspec.msgpack.Decoder(Part)
+
+
+class Console:
+    """`others` gives the parts of the server's other processes; of all of them, one `leads`: it watches for
+    alerts, so that all know the same ones, and since when."""
+
+    def __init__(
+        self, gateway: Gateway, recent: Recent, drains: Drains, state: Path, *, leads: bool = True
+    ) -> None:
+        self._gateway = gateway
+        self._recent = recent
+        self._drains = drains
+        self._leads = leads
+        self._started = time.monotonic()
+        self._window = Window(self._promise)
+        self._samples = Samples()
+        self._alarms = Alarms()
+        self._alerts: list[AlertNow] = []
+        self._books = _Books(state)
+        self._snapshot: tuple[float, Snapshot] | None = None
+        self._looking = asyncio.Lock()
+        self.others: Others = _nobody
+        self.streams = 0
+
+    @property
+    def enabled(self) -> bool:
+        return self._gateway.config.console.enabled
+
+    def _promise(self, model: str) -> Promise:
+        return self._gateway.metrics.promises.of(model)
+
+    def finished(self, record: RequestRecord) -> None:
+        if self.enabled:
+            self._window.finished(record)
+
+    def part(self) -> Part:
+        """What this process knows, without asking anybody."""
+        now = part(self._gateway, self._window, self._samples, self._recent, self._started)
+        if self._leads:
+            now.alerts = self._alerts
+        return now
+
+    def encoded(self) -> bytes:
+        """The same, for another process."""
+        return msgspec.msgpack.encode(self.part())
+
+    async def drain(self, model: str, replica: str, drained: bool) -> bool:
+        """Have a replica take nothing new, or take part again, in all processes; whether that is news."""
+        changed = await self._drains.change(model, replica, drained)
+        self._drains.apply(self._gateway.deployments.values())
+        self._snapshot = None
+        return changed
+
+    async def report(self, name: str) -> bytes | None:
+        return await asyncio.to_thread(self._books.reports.read, name)
+
+    async def run(self) -> None:
+        """Look around for as long as the process serves."""
+        second = judged = 0.0
+        while True:
+            try:
+                self._drains.apply(self._gateway.deployments.values())
+                now = time.monotonic()
+                if self.enabled and int(now) != second:
+                    second = int(now)
+                    self._window.tick(self._samples.look(self._gateway.deployments.values()))
+                    if self._leads and now - judged >= JUDGE_SECONDS:
+                        judged = now
+                        await self._judge(now)
+            except Exception:  # whoever looks must not stop looking
+                logger.exception("The console could not look around.")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _judge(self, now: float) -> None:
+        _, whole = await self._whole()
+        models = merge.watched(whole, self._promises())
+        self._alerts = self._alarms.judge(conditions(models, self._gateway.config.slo, whole.gpus), now)
+
+    def _promises(self) -> Promises:
+        return self._gateway.metrics.promises
+
+    async def _whole(self) -> tuple[int, Part]:
+        """How many processes there are, and what they know together."""
+        parts = [self.part()]
+        for page in await self.others():
+            try:
+                parts.append(_part.decode(page))
+            except msgspec.MsgspecError:  # one that was ended in the middle of it
+                continue
+        return len(parts), merge.merged(parts)
+
+    async def snapshot(self) -> Snapshot:
+        """The state now; one look around serves all who ask at about the same time."""
+        async with self._looking:
+            known = self._snapshot
+            if known is None or time.monotonic() - known[0] >= FRESH_SECONDS:
+                known = self._snapshot = (time.monotonic(), await self._look())
+            return known[1]
+
+    async def _look(self) -> Snapshot:
+        processes, whole = await self._whole()
+        spenders, reports = await self._books.read()
+        gateway, config = self._gateway, self._gateway.config
+        at, now = time.time(), time.monotonic()
+        wall = at - now  # what is shown of the past stays in order, wherever the clock was set to
+        uptime = now - whole.started
+        window = max(1.0, min(merge.WINDOW, uptime))
+        sums = whole.sums[merge.WINDOW]
+        every = merge.everything(sums)
+        tiers = gateway.orchestrator.tiers if gateway.orchestrator is not None else []
+        return Snapshot(
+            at=at,
+            version=__version__,
+            uptime=uptime,
+            window=window,
+            draining=whole.draining,
+            processes=processes,
+            traffic=merge.traffic(every, window),
+            models=[merge.model_now(model, sums.get(model.name, Sums()), window) for model in whole.models],
+            tenants=self._tenants(spenders, whole.tenants),
+            recent=[
+                msgspec.structs.replace(request, at=wall + request.at)
+                for request in whole.recent[: config.console.recent]
+            ],
+            causes=every.causes,
+            objectives=objectives(merge.watched(whole, self._promises()), config.slo),
+            alerts=[msgspec.structs.replace(alert, since=wall + alert.since) for alert in whole.alerts or ()],
+            routing=None
+            if whole.routing is None
+            else merge.routing_now(whole.routing, {tier.name: tier.deployment.name for tier in tiers}),
+            gpus=whole.gpus,
+            reports=reports,
+            history=merge.points(whole.history, wall),
+        )
+
+    def _tenants(self, spenders: Sequence[UsageRow], running: dict[str, int]) -> list[TenantNow]:
+        """Those who spend most, those who have something running, and those who are configured."""
+        budgets = {tenant.name: tenant.monthly_budget for tenant in self._gateway.config.tenants}
+        found = {
+            row.tenant: TenantNow(
+                name=row.tenant,
+                requests=row.tally.requests,
+                tokens=row.tally.prompt + row.tally.completion,
+                dollars=row.tally.cost / DOLLAR,
+            )
+            for row in spenders
+        }
+        for name in (*running, *budgets):
+            if name not in found and len(found) < 2 * MOST_TENANTS:
+                found[name] = TenantNow(name=name)
+        for name, tenant in found.items():
+            tenant.running, tenant.budget = running.get(name, 0), budgets.get(name)
+        return list(found.values())
+
+
+class _Books:
+    """What is read from files, a few times a minute and beside the event loop."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self.reports = Reports(state / FOLDER)
+        self._table: UsageTable | None = None
+        self._read = float("-inf")
+        self._failing = False
+        self._known: tuple[list[UsageRow], list[ReportNow]] = ([], [])
+
+    async def read(self) -> tuple[list[UsageRow], list[ReportNow]]:
+        now = time.monotonic()
+        if now - self._read >= BOOKS_SECONDS:
+            self._known = await asyncio.to_thread(self._look)
+            self._read = now
+        return self._known
+
+    def _look(self) -> tuple[list[UsageRow], list[ReportNow]]:
+        spenders, _ = self._known
+        try:
+            # A connection of its own: whoever is served must not wait for who looks on.
+            if self._table is None:
+                self._table = UsageTable(Database(self._state))
+            spenders = self._table.spenders(time.strftime("%Y-%m", time.gmtime()), MOST_TENANTS)
+            self._failing = False
+        except StoreError as error:
+            if not self._failing:
+                logger.warning("What tenants have used cannot be shown. %s", error)
+            self._failing = True
+        return spenders, self.reports.list()
+
+
+async def _nobody() -> Sequence[bytes]:
+    return ()

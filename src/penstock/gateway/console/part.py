@@ -1,0 +1,128 @@
+"""What one front process knows of its own: the part of the console's state that it tells the others."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from penstock.aio.books import RouteTally
+from penstock.gateway.console.samples import Samples
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.dispatch import Member
+from penstock.gateway.state import Gateway
+from penstock.observe.record import RequestRecord
+from penstock.observe.snapshot import AlertNow, GpuNow, PhaseNow, ReplicaNow, RequestNow
+from penstock.observe.window import WINDOWS, ByModel, Second, Window
+
+
+class ModelPart(msgspec.Struct, kw_only=True):
+    name: str
+    waiting: dict[str, int]  # by service class
+    growth: float  # requests a second by which the queue has grown over the last minutes
+    replicas: list[ReplicaNow]
+    oom: int = 0  # steps of its engines that lacked memory in the last minutes
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """Times are of the machine's monotonic clock, which its processes share."""
+
+    started: float
+    draining: bool
+    sums: dict[int, ByModel]  # by seconds of the window
+    history: dict[int, Second]
+    models: list[ModelPart]
+    tenants: dict[str, int]  # requests that each has running
+    recent: list[RequestNow]  # `at` is monotonic here
+    routing: dict[str, RouteTally] | None  # by tier, since the process began; None: nothing is routed
+    alerts: list[AlertNow] | None = None  # of the process that watches for them; `since` is monotonic here
+    gpus: list[GpuNow] = msgspec.field(default_factory=list)
+
+
+def part(
+    gateway: Gateway, window: Window, samples: Samples, recent: Iterable[RequestRecord], started: float
+) -> Part:
+    now = time.monotonic()
+    routing: Mapping[str, RouteTally] | None = None
+    if gateway.orchestrator is not None and gateway.orchestrator.tiers:
+        known = gateway.orchestrator.since_start
+        routing = {tier.name: known.get(tier.name, RouteTally()) for tier in gateway.orchestrator.tiers}
+    return Part(
+        started=started,
+        draining=gateway.draining,
+        sums={seconds: window.sums(seconds) for seconds in WINDOWS},
+        history=window.history(),
+        models=[_model(deployment, samples, now) for deployment in gateway.deployments.values()],
+        tenants=Counter(
+            exchange.caller.tenant for exchange in gateway.running() if not exchange.caller.inside
+        ),
+        recent=[request_now(record) for record in recent],
+        routing=None if routing is None else dict(routing),
+    )
+
+
+def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
+    members = list(deployment.dispatcher.members.values())
+    return ModelPart(
+        name=deployment.name,
+        waiting={str(name): count for name, count in deployment.dispatcher.queue.counts.items()},
+        growth=samples.growth(deployment.name),
+        replicas=[_replica(member, samples.prefix_hits(deployment.name, member), now) for member in members],
+        oom=sum(samples.oom(deployment.name, member) for member in members),
+    )
+
+
+def _replica(member: Member, prefix_hits: float | None, now: float) -> ReplicaNow:
+    load = member.backend.load()
+    return ReplicaNow(
+        name=member.backend.name,
+        state=member.state(now),
+        reason=member.reason(now),
+        requests=member.replica.requests,
+        capacity=member.backend.capacity,
+        running=None if load is None else load.running,
+        waiting=None if load is None else load.waiting,
+        kv_usage=None if load is None else load.kv_usage,
+        prefix_hits=prefix_hits,
+        drained=member.drained,
+    )
+
+
+def request_now(record: RequestRecord) -> RequestNow:
+    ttft = record.ttft
+    return RequestNow(
+        id=record.id,
+        at=record.arrived,
+        operation=record.operation,
+        model=record.model,
+        served_by=record.served_by,
+        tier=record.tier,
+        tenant=record.tenant,
+        service_class=record.service_class,
+        outcome=record.outcome,
+        status=record.status,
+        code=record.code,
+        ms=_ms(record.seconds),
+        ttft_ms=None if ttft is None else _ms(ttft),
+        prompt_tokens=record.prompt_tokens,
+        cached_tokens=record.cached_tokens,
+        completion_tokens=record.completion_tokens,
+        dollars=record.dollars,
+        phases=[
+            PhaseNow(
+                name=phase.name,
+                start=_ms(phase.start - record.arrived),
+                ms=_ms(phase.end - phase.start),
+                detail=phase.detail,
+                failed=phase.failed,
+            )
+            for phase in record.phases
+        ],
+        causes=list(record.causes),
+    )
+
+
+def _ms(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1000, 3)

@@ -1,0 +1,59 @@
+"""Pages that benchmarks have left for the console: HTML files in one folder, shown as they are."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Final
+
+from penstock.observe.snapshot import ReportNow
+
+FOLDER: Final = "reports"  # in the state folder
+MOST: Final = 100
+MOST_BYTES: Final = 16 << 20
+# A report brings its style along; whatever else is in it does nothing.
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.html")
+_TITLE: Final = re.compile(rb"<title>(.{1,500}?)</title>", re.DOTALL)
+_HEAD_BYTES: Final = 4096
+
+
+class Reports:
+    """Its methods read files: for a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def list(self) -> list[ReportNow]:
+        """The newest first."""
+        found = []
+        try:
+            paths = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+        except OSError:  # nobody has left one yet
+            return []
+        for path in paths:
+            try:
+                with path.open("rb") as file:
+                    title = _TITLE.search(file.read(_HEAD_BYTES))
+                at = path.stat().st_mtime
+            except OSError:  # it is being replaced, or is not ours to read
+                continue
+            text = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else path.name
+            found.append(ReportNow(name=path.name, title=text, at=at))
+        return sorted(found, key=lambda report: report.at, reverse=True)[:MOST]
+
+    def read(self, name: str) -> bytes | None:
+        """None: there is no such report."""
+        if not _NAME.fullmatch(name):
+            return None
+        try:
+            path = (self._folder / name).resolve(strict=True)
+            inside = path.parent == self._folder.resolve()
+            return path.read_bytes() if inside and path.stat().st_size <= MOST_BYTES else None
+        except OSError:
+            return None
