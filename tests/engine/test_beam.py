@@ -190,3 +190,16 @@ def test_more_ends_than_can_be_compared_are_refused() -> None:
     search(1, 9, tuple(range(MAX_LOGPROBS - 1)))
     with pytest.raises(InvalidRequestError, match="fewer beams or stop_token_ids"):
         search(2, 9, tuple(range(MAX_LOGPROBS - 1)))
+
+
+def test_a_search_was_scheduled_with_its_first_round_and_set_back_as_often_as_its_beams() -> None:
+    request = Request(id="r", prompt=[1, 2])
+    beams = BeamRequest(request, BeamSearchParams(beam_width=2, max_tokens=2), 100)
+    for number in range(2):
+        events = [scored([5, 6, 7, 8], [-0.5, -1.0, -2.0, -3.0], 2) for _ in beams.round()]
+        for event in events:
+            event.scheduled, event.preemptions = 10.0 + number, 1
+        beams.take(events)
+    events = beams.events()
+    assert [event.scheduled for event in events] == [10.0, 10.0]
+    assert sum(event.preemptions for event in events) == 3

@@ -298,3 +298,19 @@ def test_the_lowest_in_rank_make_room_and_come_back() -> None:
     engine.run()
     assert small.refused == 2, "eight, then four, then two"
     assert list(engine.ends) == [(str(number), 0) for number in range(8)]
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_every_event_says_when_its_request_was_first_computed(overlaps: bool) -> None:
+    engine = Engine(overlaps=overlaps, max_running=1, max_step_tokens=4)
+    engine.now = 10.0
+    engine.submit("long", range(9), max_tokens=2)
+    engine.submit("next", [1], max_tokens=1)
+    scheduled: dict[str, set[float]] = {}
+    while engine.loop.has_work:
+        for event in engine.loop.step():
+            scheduled.setdefault(event.request_id, set()).add(event.scheduled)
+        engine.now += 1.0
+    assert scheduled["long"] == {10.0}
+    [began] = scheduled["next"]
+    assert began > 13.0, "three steps of the prompt came before it"

@@ -255,3 +255,14 @@ def core_config(path: Path, **options: Any) -> Any:
     from penstock.engine.config import EngineConfig
 
     return EngineConfig(model=str(path), device="cpu", **options)
+
+
+def test_an_event_says_when_its_step_began(folder: Path) -> None:
+    now = [0.0]
+    engine = EncoderCore(core_config(folder, max_running=1), clock=lambda: now[0])
+    engine.submit(request("first"))
+    engine.submit(request("second"))
+    began = []
+    for now[0] in (5.0, 7.0):
+        began += [event.scheduled for event in engine.step()]
+    assert began == [5.0, 7.0]

@@ -172,3 +172,21 @@ def test_the_first_in_order_advances_in_every_step_whatever_the_pressure() -> No
         plan = machine.step()
         assert any(grant.sequence is first for grant in plan.grants)
     machine.check_outputs()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_each_sequence_knows_when_it_first_ran_and_how_often_it_was_set_back(overlap: bool) -> None:
+    machine = crowded(prefix_caching=False, overlap=overlap)
+    first: dict[str, float] = {}
+    seen = set()
+    for name in "abcd":
+        machine.submit(name, 9, max_tokens=30)
+    while machine.has_work:
+        now, plan = machine.now, machine.step()
+        for grant in plan.grants:
+            seen.add(grant.sequence)
+            first.setdefault(grant.sequence.request.id, now)
+    assert machine.preempted
+    assert sum(sequence.preemptions for sequence in seen) == machine.scheduler.preemptions
+    assert {sequence.request.id: sequence.scheduled for sequence in seen} == first
+    assert len(set(first.values())) > 1, "not all of them fitted at once"
