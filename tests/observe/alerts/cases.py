@@ -194,7 +194,7 @@ DRAINED = 'penstock_replica_drained{model_name="m",replica="REPLICA"}'
 FIRST, SECOND = HEALTHY.replace("REPLICA", "a"), HEALTHY.replace("REPLICA", "b")
 GPU = {"instance": "host:8000", "gpu": "0"}
 XID = 'penstock_gpu_xid_errors_total{instance="host:8000",gpu="0",name="H200",xid="79"}'
-THROTTLED = 'penstock_gpu_throttled{instance="host:8000",gpu="0",name="H200",reason="thermal"}'
+THROTTLED = 'penstock_gpu_throttled{instance="host:8000",gpu="0",name="H200",reason="hw_thermal"}'
 OOM = 'penstock_engine_oom_total{model_name="m",engine="0"}'
 WAITING = 'penstock_queue_requests{model_name="MODEL",class="standard"}'
 
@@ -262,13 +262,13 @@ CASES = [
         {**memory("host:8000", 89), **memory("other:8000", 95, kv=60, kv_usage=0.9)},
         {"instance": "host:8000"},
     ),
-    Case("PenstockGpuFault", 12, {XID: "0x5 1x20"}, {XID: "1x30"}, {**GPU, "xid": "79"}),
+    Case("PenstockGpuFault", 12, {XID: "_x5 1x20"}, {XID: "1x30"}, {**GPU, "xid": "79"}),
     Case(
         "PenstockGpuThrottled",
         25,
         {THROTTLED: "0x5 1x30"},
-        {THROTTLED: "1x15 0 1x20"},
-        {**GPU, "reason": "thermal"},
+        {THROTTLED: "1x15 0 1x20", THROTTLED.replace("hw_thermal", "power_cap"): "1x40"},
+        {**GPU, "reason": "hw_thermal"},
     ),
     Case(
         "PenstockRouteQuality",

@@ -7,7 +7,10 @@ from typing import Final
 
 from penstock.observe.alerts import thresholds
 from penstock.observe.alerts.rule import Promises, Rule, alert
-from penstock.observe.promql import increase, span
+from penstock.observe.promql import increase, span, summed_by
+
+_XID: Final = "penstock_gpu_xid_errors_total"
+_ERROR: Final = "instance, gpu, xid"
 
 # Engines reserve the memory of their KV cache when they start: blocks that no request holds are not in use.
 MEMORY_IN_USE: Final = (
@@ -35,13 +38,15 @@ def rules(promises: Promises) -> Iterator[Rule]:
     window = span(thresholds.GPU_FAULT.window)
     yield alert(
         thresholds.GPU_FAULT,
-        f"{increase('penstock_gpu_xid_errors_total', window, 'instance, gpu, xid')} > 0",
+        # The first error of its number has no count of 0 before it that it could have grown from.
+        f"{increase(_XID, window, _ERROR)} > 0\n"
+        f"or ({summed_by(_ERROR)} ({_XID}) unless {summed_by(_ERROR)} ({_XID} offset {window})) > 0",
         "GPU {{ $labels.gpu }} of {{ $labels.instance }} reported XID {{ $labels.xid }}.",
         "NVIDIA's list of XID errors says whether it is the program, the driver or the card.",
     )
     yield alert(
         thresholds.GPU_THROTTLED,
-        "max by (instance, gpu, reason) (penstock_gpu_throttled) > 0",
+        'max by (instance, gpu, reason) (penstock_gpu_throttled{reason!="power_cap"}) > 0',
         "GPU {{ $labels.gpu }} of {{ $labels.instance }} runs slower than it could: {{ $labels.reason }}.",
-        "Heat and power, or a limit that was set: compare temperature and power with the limits.",
+        "Heat, or too little power for the machine: compare temperature and power with the limits.",
     )
