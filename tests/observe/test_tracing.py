@@ -1,0 +1,243 @@
+"""Spans reach a collector, and one that is not there troubles nobody."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from penstock.config import TracingConfig
+from penstock.errors import ConfigError
+from penstock.observe import tracing as module
+from penstock.observe.open_tracing import endpoint, open_tracing, share
+from penstock.observe.record import Phase, RequestRecord
+from penstock.observe.tracing import Tracing
+from tests.server import poll
+from tests.servers.otlp import Collector, values
+
+
+@contextmanager
+def tracing(url: str, environ: dict[str, str] | None = None, **options: Any) -> Iterator[Tracing]:
+    opened = open_tracing(TracingConfig(endpoint=url, **options), environ or {})
+    assert opened is not None
+    opened.start()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def finish(to: Tracing, number: int = 1) -> None:
+    for i in range(number):
+        record = RequestRecord(f"r{i}", "createChatCompletion", 1.0, time.time(), ended=2.0, status=200)
+        record.trace = to.begin(None)
+        record.phases.append(Phase("attempt", 1.0, 2.0, "a"))
+        to.finished(record)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(module, "MAX_PAUSE", 0.2)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("compression", ["", "gzip"])
+def test_spans_arrive_with_what_the_server_is(compression: str) -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_COMPRESSION": compression,
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-key=a%20b, x-other = c",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod,service.name=no",
+        "OTEL_SERVICE_NAME": "front",
+    }
+    with Collector() as collector:
+        with tracing(collector.url, environ, headers={"x-other": "d"}) as to:
+            finish(to, 3)
+        assert len(collector.traces()) == 3
+        whole, attempt = next(iter(collector.traces().values()))
+        assert attempt.parent_span_id == whole.span_id
+        assert values(whole.attributes)["penstock.request.id"] == "r0"
+        assert collector.headers[0]["x-key"] == "a b"
+        assert collector.headers[0]["x-other"] == "d"
+        resource = collector.resources[0]
+        assert resource["service.name"] == "front"
+        assert resource["deployment.environment.name"] == "prod"
+        assert set(resource) >= {"service.version", "service.instance.id"}
+
+
+def test_what_is_not_sampled_is_not_sent() -> None:
+    with Collector() as collector:
+        with tracing(collector.url, sample=0.25) as to:
+            finish(to, 1000)
+        assert 150 < len(collector.traces()) < 350
+
+
+def test_a_collector_that_is_not_there_gets_what_was_kept_when_it_comes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One warning, one line when it is back; what the queue does not hold is lost, and counted."""
+    monkeypatch.setattr(module, "KEPT", 20)
+    with Collector() as gone:
+        pass
+    with tracing(gone.url) as to:
+        finish(to)
+        poll(lambda: warnings(caplog))
+        took = time.perf_counter()
+        finish(to, 100)
+        assert time.perf_counter() - took < 0.1
+        time.sleep(0.3)  # several tries
+        assert len(warnings(caplog)) == 1
+        assert gone.url in warnings(caplog)[0]
+        with Collector(port=gone.port) as back:
+            poll(lambda: len(back.traces()) == 21)
+            poll(lambda: len(warnings(caplog)) == 2)
+            assert "those of 80 requests were lost" in warnings(caplog)[1]
+            finish(to, 5)
+            poll(lambda: len(back.traces()) == 26)
+    assert len(warnings(caplog)) == 2
+
+
+def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.perf_counter()
+        with tracing(f"http://127.0.0.1:{silent.getsockname()[1]}") as to:
+            finish(to, 500)
+        assert time.perf_counter() - began < 1.0
+    to._thread.join()
+
+
+def test_spans_refused_for_good_are_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    with Collector(status=401) as collector, tracing(collector.url) as to:
+        finish(to)
+        poll(lambda: len(collector.headers) == 1)
+        time.sleep(0.3)
+        assert len(collector.headers) == 1
+        assert "status 401" in warnings(caplog)[0]
+        collector.status = 200
+        finish(to)
+        poll(lambda: len(collector.traces()) == 1)
+    assert "those of 1 requests were lost" in warnings(caplog)[1]
+
+
+@pytest.mark.parametrize("status", [302, 307, 503])
+def test_a_redirect_or_a_busy_collector_is_no_success(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    with Collector(status=status) as collector, tracing(collector.url) as to:
+        finish(to)
+        poll(lambda: warnings(caplog))
+    assert f"status {status}" in warnings(caplog)[0]
+
+
+def test_a_record_that_cannot_be_written_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Collector() as collector:
+        with tracing(collector.url) as to:
+            odd = RequestRecord("odd", "createChatCompletion", 1.0, 1.0, tenant="\udc00", ended=2.0)
+            odd.trace = to.begin(None)
+            to.finished(odd)
+            finish(to, 2)
+        assert len([trace for trace in collector.traces().values() if len(trace) == 2]) == 2
+    assert [line for line in warnings(caplog) if "odd" in line]
+
+
+def test_traces_are_off_unless_a_collector_is_named() -> None:
+    assert open_tracing(TracingConfig(), {}) is None
+    named = TracingConfig(endpoint="http://c:4318")
+    assert open_tracing(named, {"OTEL_SDK_DISABLED": "true"}) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "url"),
+    [
+        ("http://c:4318", {}, "http://c:4318/v1/traces"),
+        ("http://c:4318/", {}, "http://c:4318/v1/traces"),
+        ("http://c/otel/spans", {}, "http://c/otel/spans"),
+        (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318/base/"}, "http://c:4318/base/v1/traces"),
+        (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x"}, "http://c/x"),
+        (
+            "http://mine",
+            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x"},
+            "http://mine/v1/traces",
+        ),
+    ],
+)
+def test_where_spans_go(config: str | None, environ: dict[str, str], url: str) -> None:
+    found = endpoint(TracingConfig(endpoint=config), environ)
+    assert found is not None
+    assert found[0] == url
+
+
+def test_the_share_is_the_configurations_then_the_environments() -> None:
+    arg = {"OTEL_TRACES_SAMPLER_ARG": "0.25"}
+    assert share(TracingConfig(), {}) == 1.0
+    assert share(TracingConfig(), arg) == 0.25
+    assert share(TracingConfig(sample=0.5), arg) == 0.5
+    assert share(TracingConfig(), {**arg, "OTEL_TRACES_SAMPLER": "parentbased_always_on"}) == 1.0
+    assert share(TracingConfig(), {"OTEL_TRACES_SAMPLER": "always_off"}) == 0.0
+    for wrong in ("half", "nan", "2"):
+        with pytest.raises(ConfigError, match="OTEL_TRACES_SAMPLER_ARG must be a share from 0 to 1"):
+            share(TracingConfig(), {"OTEL_TRACES_SAMPLER_ARG": wrong})
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT must be the http"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_tracing(TracingConfig(), environ)
+
+
+def python(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_without_the_package_traces_are_refused_with_what_to_do() -> None:
+    program = """
+import sys
+from importlib.machinery import PathFinder
+class Hidden(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.startswith("opentelemetry") else super().find_spec(name, path, target)
+sys.meta_path[:] = [f for f in sys.meta_path if f is not PathFinder] + [Hidden]
+from penstock.config import TracingConfig
+from penstock.errors import ConfigError
+from penstock.observe.open_tracing import open_tracing
+assert open_tracing(TracingConfig(), {}) is None
+try:
+    open_tracing(TracingConfig(endpoint="http://c:4318"), {})
+except ConfigError as error:
+    print(error)
+"""
+    assert "tracing.endpoint asks for traces" in (said := python(program))
+    assert "pip install 'penstock[tracing]'" in said
+
+
+def test_where_requests_are_not_traced_nothing_of_it_is_imported() -> None:
+    program = (
+        "import sys, penstock.gateway.front; from penstock.config import TracingConfig\n"
+        "from penstock.observe.open_tracing import open_tracing; open_tracing(TracingConfig(), {})\n"
+        "print([name for name in sys.modules if 'opentelemetry' in name or name == 'penstock.observe.otlp'])"
+    )
+    assert python(program).strip() == "[]"
