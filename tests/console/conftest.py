@@ -36,7 +36,9 @@ def opens(browser: Any) -> Iterator[Opens]:
             if message.type in ("error", "warning") and not re.search(expected, message.text):
                 said.append(message.text)
 
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, reduced_motion="reduce", **options
+        )
         context.set_default_timeout(15_000)
         contexts.append(context)
         page = context.new_page()

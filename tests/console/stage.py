@@ -18,7 +18,7 @@ from penstock.observe import console
 from penstock.observe.snapshot import Snapshot
 from tests.console.states import idle
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.2
 IN_EVENTS = 50  # requests; the rest is in the state
 
 

@@ -138,7 +138,7 @@ export function playground(wantKey) {
   by("prompt").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    send(wantKey);
+    by("ask").requestSubmit();
   });
   by("stop").addEventListener("click", () => asking?.abort());
   by("clear").addEventListener("click", () => {
