@@ -33,6 +33,7 @@ from penstock.gateway.app import FrontDoor
 from penstock.gateway.backends.relay import RelayBackend
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.local import answer
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.gateway.state import Gateway
@@ -202,11 +203,11 @@ async def test_a_stream_that_breaks_off_failed_whatever_its_status_said() -> Non
 
 
 async def test_a_client_that_leaves_has_aborted() -> None:
-    fleet, answer = Fleet(), Answer()
+    fleet, client = Fleet(), Answer()
     async with door(fleet=fleet) as (front, kept):
-        asking = asyncio.create_task(front.ask(plan(3, pause=5, model="m"), answer=answer))
+        asking = asyncio.create_task(front.ask(plan(3, pause=5, model="m"), answer=client))
         await begun(fleet)
-        answer.left.set()
+        client.left.set()
         await asking
     record = kept.last
     assert (record.outcome, record.status, record.ttft) == ("aborted", 499, None)
@@ -214,13 +215,13 @@ async def test_a_client_that_leaves_has_aborted() -> None:
 
 
 async def test_a_client_that_does_not_read_is_known_to_have_blocked() -> None:
-    answer = Answer(reads=asyncio.Event())
-    assert answer.reads is not None
+    client = Answer(reads=asyncio.Event())
+    assert client.reads is not None
     async with door() as (front, kept):
-        asking = asyncio.create_task(front.ask(plan(5, model="m", stream=True), answer=answer))
-        await answer.has(10)
+        asking = asyncio.create_task(front.ask(plan(5, model="m", stream=True), answer=client))
+        await client.has(10)
         await asyncio.sleep(0.3)
-        answer.reads.set()
+        client.reads.set()
         await asking
     assert kept.last.blocked == pytest.approx(0.3, abs=0.1)
     assert kept.last.outcome == "ok"
@@ -443,6 +444,31 @@ async def test_an_engine_of_ours_tells_its_queue_from_its_prefill(served: Served
     assert record.phases[4].seconds == pytest.approx(0.2, abs=0.1)
     assert record.ttft == pytest.approx(record.first_token - record.arrived)
     assert record.ttft > 0.19
+
+
+async def test_a_stream_that_was_opened_in_vain_had_no_first_token(
+    served: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "OPENING_SECONDS", 0.05)
+
+    class Silent(InstantBackend):
+        def submit(self, request: Request) -> Any:
+            return Forever()
+
+    class Forever:
+        async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+            await asyncio.sleep(0.2)
+            yield TokenEvent(request_id="", finish_reason="error", error="It broke.")
+
+        def close(self) -> None: ...
+
+    gateway = gateway_of(served, Silent(INFO, tokens()))
+    kept = Kept(gateway)
+    await ask(gateway, CHAT, {"messages": [{"role": "user", "content": "hi"}], "stream": True})
+    record = kept.last
+    assert (record.outcome, record.status, record.code) == ("failed", 200, "generation_failed")
+    assert record.ttft is None
+    assert shape(record) == ["admission", "queue", "attempt engine-0 failed"]
 
 
 async def test_texts_that_become_vectors_are_prefilled(served: ServedModel) -> None:

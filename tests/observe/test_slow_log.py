@@ -24,7 +24,7 @@ class Clock:
 def request(seconds: float = 0.1, ttft: float | None = 0.05, id: str = "r", **fields: Any) -> RequestRecord:
     fields = {"served_by": "m", "service_class": "standard", "tenant": "acme", **fields}
     made = RequestRecord(id, "createChatCompletion", 100.0, 0.0, **fields)
-    made.ended = 100.0 + seconds
+    made.ended = 100.0 + max(seconds, ttft or 0.0)
     made.phases.append(Phase("queue", 100.0, made.ended))
     if ttft is not None:
         made.first_token = 100.0 + ttft

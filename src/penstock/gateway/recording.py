@@ -53,17 +53,15 @@ def attempt_ended(record: RequestRecord, attempt: Phase, *, failed: bool) -> Non
     phases = record.phases
     attempt.end = now = time.monotonic()
     attempt.failed = failed
-    start, detail = attempt.start, "upstream"
+    start, detail, first = attempt.start, "upstream", record.first_token
     if record.scheduled:
-        scheduled = min(max(start, record.scheduled), now)
+        scheduled = min(max(start, record.scheduled), first or now)
         phases.append(Phase("queue", start, scheduled, "engine"))
         start, detail = scheduled, ""
-    first = record.first_token
     if first:
-        first = max(start, first)
+        last = record.last_token = record.last_token or now
         phases.append(Phase("prefill", start, first, detail))
-        record.last_token = record.last_token or now
-        phases.append(Phase("decode", first, max(first, record.last_token)))
+        phases.append(Phase("decode", first, last))
     elif record.scheduled and not failed:
         phases.append(Phase("prefill", start, now))
 
@@ -84,6 +82,8 @@ def describe(record: RequestRecord, exchange: Exchange, usage: UsageCount, dolla
 
 def failed(record: RequestRecord, error: BaseException, *, started: bool) -> None:
     """How it ended without a whole answer; `started`: the client has seen a part of one."""
+    if not record.completion_tokens:
+        record.first_token = 0.0  # a stream was opened at most
     if isinstance(error, ClientGoneError):
         record.outcome, record.status, record.code = "aborted", CLIENT_LEFT, ""
         return

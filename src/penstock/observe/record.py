@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from penstock.observe.trace import Trace
@@ -15,8 +16,7 @@ MAX_NAME: Final = 128  # characters of what a client or another server calls som
 PhaseName = Literal["admission", "cache", "route", "queue", "attempt", "prefill", "decode"]
 
 
-@dataclass(slots=True)
-class Phase:
+class Phase(msgspec.Struct, gc=False):
     """A part of a request's time. Phases of one request may nest (prefill and decode lie in an attempt)."""
 
     name: PhaseName
@@ -33,8 +33,7 @@ class Phase:
         return self.end - self.start
 
 
-@dataclass(slots=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct):
     """Times are seconds on the monotonic clock, 0 where it has not happened, but for `wall`."""
 
     id: str
@@ -50,11 +49,9 @@ class RequestRecord:
     stream: bool = False
     inside: bool = False  # asked by the server itself
     trace: Trace | None = None
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[Phase] = []  # a struct copies it
     scheduled: float = 0.0  # when an engine of ours began to compute it
-    first_token: float = (
-        0.0  # as the client got it: of a whole answer, when it was computed, where that is known
-    )
+    first_token: float = 0.0  # as the client got it; of a whole answer when it was computed, if that is known
     last_token: float = 0.0
     ended: float = 0.0
     blocked: float = 0.0  # seconds for which the client did not take what was written

@@ -23,6 +23,34 @@ _NOBODY: Final = ("hit", "semantic", "shared")  # computed such an answer
 logger = logging.getLogger("penstock.slow")
 
 
+class _Model:
+    """What is slow for one model, in seconds; `least`: whatever took no longer was not."""
+
+    __slots__ = ("_e2e", "_ttft", "least", "usual")
+
+    def __init__(self) -> None:
+        self.usual = Usual()
+
+    def limit(self, ttft: float, e2e: float | None) -> None:
+        self._ttft, self._e2e = ttft, e2e
+        self.least = ttft if e2e is None else min(ttft, e2e)
+
+    def slow_until(self, record: RequestRecord) -> float:
+        """Until when it was too slow: its first token, or its end; 0: it was not."""
+        ttft, e2e, median = self._ttft, self._e2e, self.usual.seconds
+        if e2e is None and median.count >= KNOWN:
+            # Whatever ends before its first token must have come was not slow, however quick others are.
+            e2e = max(ttft, TIMES_THE_MEDIAN * median.value)
+        if e2e is not None and record.seconds > e2e:
+            return record.ended
+        if record.service_class == PATIENT:
+            return 0.0
+        if record.first_token:
+            return record.first_token if record.first_token - record.arrived > ttft else 0.0
+        # A whole answer of another server: when its first token was there only that server knows.
+        return record.ended if record.outcome != "ok" and record.seconds > ttft else 0.0
+
+
 class SlowRequests:
     """The first listener: others read the causes that it finds.
 
@@ -33,7 +61,7 @@ class SlowRequests:
 
     def __init__(self, config: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._usual: dict[str, Usual] = {}  # by model
+        self._known: dict[str, _Model] = {}
         self._stretch = 0.0  # when the current one began
         self._lines = 0
         self._untold: Counter[Cause] = Counter()
@@ -41,41 +69,28 @@ class SlowRequests:
 
     def configure(self, config: GatewayConfig) -> None:
         self._config = config.slow
-        self._promises = Promises(config)
+        promises = Promises(config)
+        self._ttft = {name: config.slow.ttft or promise.ttft for name, promise in promises.models.items()}
+        self._everybodys = config.slow.ttft or promises.everybodys.ttft
+        for name, known in self._known.items():
+            known.limit(self._ttft.get(name, self._everybodys), config.slow.e2e)
 
     def finished(self, record: RequestRecord) -> None:
         if self._untold and self._clock() - self._stretch >= STRETCH_SECONDS:
             self._tell_rest()
         if record.inside or record.outcome == "rejected":
             return
-        usual = self._usual.get(record.served_by)
-        if usual is None:
-            usual = self._usual[record.served_by] = Usual()
-        until = self._slow_until(record, usual)
-        if until:
-            found = causes(record, usual, until)
+        known = self._known.get(record.served_by)
+        if known is None:
+            known = self._known[record.served_by] = _Model()
+            known.limit(self._ttft.get(record.served_by, self._everybodys), self._config.e2e)
+        if record.ended - record.arrived > known.least and (until := known.slow_until(record)):
+            found = causes(record, known.usual, until)
             record.causes = tuple(found)
             if self._config.log:
                 self._tell(record, found)
         if record.outcome == "ok" and record.cache not in _NOBODY:
-            usual.add(record)
-
-    def _slow_until(self, record: RequestRecord, usual: Usual) -> float:
-        """Until when it was too slow: its first token, or its end; 0: it was not."""
-        config = self._config
-        ttft = config.ttft or self._promises.of(record.served_by).ttft
-        e2e = config.e2e
-        if e2e is None and usual.seconds.count >= KNOWN:
-            # Whatever ends before its first token must have come was not slow, however quick others are.
-            e2e = max(ttft, TIMES_THE_MEDIAN * usual.seconds.value)
-        if e2e is not None and record.seconds > e2e:
-            return record.ended
-        if record.service_class == PATIENT:
-            return 0.0
-        if record.first_token:
-            return record.first_token if record.first_token - record.arrived > ttft else 0.0
-        # A whole answer of another server: when its first token was there only that server knows.
-        return record.ended if record.outcome != "ok" and record.seconds > ttft else 0.0
+            known.usual.add(record)
 
     def _tell(self, record: RequestRecord, found: dict[Cause, float]) -> None:
         now = self._clock()
