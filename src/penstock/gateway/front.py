@@ -35,7 +35,6 @@ from penstock.gateway.store import Database, KeyTable, state_folder
 from penstock.gateway.store.database import FILE_NAME
 from penstock.observe.metrics import Metrics
 from penstock.observe.open_tracing import open_tracing
-from penstock.observe.recent import Recent
 
 if TYPE_CHECKING:
     from penstock.observe.tracing import Tracing
@@ -96,13 +95,10 @@ class Front:
         )
         self._orchestrator.configure(settings.gateway, self.gateway.deployments)
         self._use_cache(self.gateway.cache)
-        self._recent = Recent(settings.gateway.console.recent)
         self._drains = Drains(shared)
         self._drains.apply(self.gateway.deployments.values())  # a process that was started again
-        self.console = Console(self.gateway, self._recent, self._drains, folder, leads=leads)
-        self.gateway.console = self.console
-        for listener in (self._recent, self.console):
-            self.gateway.recorder.add(listener)
+        self.console = self.gateway.console = Console(self.gateway, self._drains, folder, leads=leads)
+        self.gateway.recorder.add(self.console)
         self._use_tracing(open_tracing(settings.gateway.tracing))
 
     def _use_cache(self, cache: ResponseCache | None) -> None:
@@ -148,7 +144,6 @@ class Front:
             raise
         self.gateway.configure(config, self._assembly.deployments)
         self._drains.apply(self.gateway.deployments.values())
-        self._recent.resize(config.console.recent)
         self._orchestrator.configure(config, self.gateway.deployments)
         self._use_cache(cache)
         if old is not None and old is not cache:

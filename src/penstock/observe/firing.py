@@ -14,7 +14,7 @@ from penstock.observe.alerts import thresholds
 from penstock.observe.alerts.thresholds import BURN_RATES, DAY, LEAST_BAD, Severity, Threshold
 from penstock.observe.objectives import Promise
 from penstock.observe.promql import span
-from penstock.observe.snapshot import AlertNow, GpuNow, ObjectiveNow, ReplicaNow
+from penstock.observe.snapshot import AlertNow, ObjectiveNow, ReplicaNow
 from penstock.observe.window import Sums, quantile
 
 HOUR = 3600
@@ -31,6 +31,7 @@ class Watched:
     waiting: int = 0
     growth: float = 0.0  # requests a second by which the queue has grown over the last minutes
     oom: int = 0  # steps of the last minutes that lacked memory
+    versions: int = 1  # that are served at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,12 @@ class Alarms:
         return sorted(firing, key=lambda alert: (order[alert.severity], alert.since))
 
 
-def conditions(models: Sequence[Watched], slo: ObjectivesConfig, gpus: Sequence[GpuNow]) -> list[Condition]:
+def conditions(
+    models: Sequence[Watched], slo: ObjectivesConfig, gpu_memory: tuple[int, int] = (0, 0)
+) -> list[Condition]:
+    """What is beyond its bound. `gpu_memory`: bytes in use, of how many there are."""
     found = [each for model in models for look in _LOOKS for each in look(model, slo)]
-    return found + list(_gpus(gpus)) + list(_cost(models))
+    return found + list(_memory(*gpu_memory)) + list(_cost(models))
 
 
 def objectives(models: Sequence[Watched], slo: ObjectivesConfig) -> list[ObjectiveNow]:
@@ -154,6 +158,9 @@ def _replicas(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
             yield _beyond(thresholds.REPLICA, text, model, replica=replica.name)
     if model.oom > thresholds.OUT_OF_MEMORY.bound:
         yield _beyond(thresholds.OUT_OF_MEMORY, f"An engine of {model.name} has run out of memory.", model)
+    if model.versions > thresholds.DRIFT.bound:
+        text = f"{model.name} is served in {model.versions} versions at once."
+        yield _beyond(thresholds.DRIFT, text, model)
 
 
 def _errors(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
@@ -201,8 +208,7 @@ def _queue(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
 _LOOKS = (_replicas, _errors, _latency, _queue, _burn_rates)
 
 
-def _gpus(gpus: Sequence[GpuNow]) -> Iterator[Condition]:
-    used, whole = sum(gpu.memory_used for gpu in gpus), sum(gpu.memory_total for gpu in gpus)
+def _memory(used: int, whole: int) -> Iterator[Condition]:
     for threshold in (thresholds.GPU_MEMORY, thresholds.GPU_MEMORY_FULL):
         if whole and used / whole > threshold.bound:
             text = f"{used / whole:.0%} of the GPU memory is in use."

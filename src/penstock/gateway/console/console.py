@@ -23,7 +23,6 @@ from penstock.gateway.store import Database, StoreError, UsageTable
 from penstock.gateway.store.usage import UsageRow
 from penstock.observe.firing import Alarms, conditions, objectives
 from penstock.observe.objectives import Promise, Promises
-from penstock.observe.recent import Recent
 from penstock.observe.record import RequestRecord
 from penstock.observe.snapshot import AlertNow, ReportNow, Snapshot, TenantNow
 from penstock.observe.window import Sums, Window
@@ -44,11 +43,8 @@ class Console:
     """`others` gives the parts of the server's other processes; of all of them, one `leads`: it watches for
     alerts, so that all know the same ones, and since when."""
 
-    def __init__(
-        self, gateway: Gateway, recent: Recent, drains: Drains, state: Path, *, leads: bool = True
-    ) -> None:
+    def __init__(self, gateway: Gateway, drains: Drains, state: Path, *, leads: bool = True) -> None:
         self._gateway = gateway
-        self._recent = recent
         self._drains = drains
         self._leads = leads
         self._started = time.monotonic()
@@ -75,7 +71,7 @@ class Console:
 
     def part(self) -> Part:
         """What this process knows, without asking anybody."""
-        now = part(self._gateway, self._window, self._samples, self._recent, self._started)
+        now = part(self._gateway, self._window, self._samples, self._started)
         if self._leads:
             now.alerts = self._alerts
         return now
@@ -114,7 +110,9 @@ class Console:
     async def _judge(self, now: float) -> None:
         _, whole = await self._whole()
         models = merge.watched(whole, self._promises())
-        self._alerts = self._alarms.judge(conditions(models, self._gateway.config.slo, whole.gpus), now)
+        used = sum(gpu.memory_used for gpu in whole.gpus) - whole.idle_kv_bytes
+        memory = used, sum(gpu.memory_total for gpu in whole.gpus)
+        self._alerts = self._alarms.judge(conditions(models, self._gateway.config.slo, memory), now)
 
     def _promises(self) -> Promises:
         return self._gateway.metrics.promises

@@ -52,7 +52,9 @@ def merged(parts: Sequence[Part]) -> Part:
         recent=sorted((each for part in parts for each in part.recent), key=_ended, reverse=True),
         routing=routing,
         alerts=next((part.alerts for part in parts if part.alerts is not None), None),
+        # The process that asks the driver says both.
         gpus=next((part.gpus for part in parts if part.gpus), []),
+        idle_kv_bytes=next((part.idle_kv_bytes for part in parts if part.gpus), 0),
     )
 
 
@@ -92,6 +94,7 @@ def _model(one: ModelPart, other: ModelPart) -> ModelPart:
         growth=one.growth + other.growth,
         replicas=list(replicas.values()),
         oom=max(one.oom, other.oom),  # all of them see the same engines
+        versions=sorted({*one.versions, *other.versions}),
     )
 
 
@@ -204,6 +207,7 @@ def watched(whole: Part, promises: Promises) -> list[Watched]:
             waiting=sum(model.waiting.values()),
             growth=model.growth,
             oom=model.oom,
+            versions=len(model.versions),
         )
         for model in whole.models
     ]

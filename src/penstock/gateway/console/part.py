@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,6 +12,7 @@ from penstock.aio.books import RouteTally
 from penstock.gateway.console.samples import Samples
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member
+from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.state import Gateway
 from penstock.observe.record import RequestRecord
 from penstock.observe.snapshot import AlertNow, GpuNow, PhaseNow, ReplicaNow, RequestNow
@@ -24,6 +25,7 @@ class ModelPart(msgspec.Struct, kw_only=True):
     growth: float  # requests a second by which the queue has grown over the last minutes
     replicas: list[ReplicaNow]
     oom: int = 0  # steps of its engines that lacked memory in the last minutes
+    versions: list[str] = msgspec.field(default_factory=list)  # of what its engines have loaded, each once
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -39,12 +41,11 @@ class Part(msgspec.Struct, kw_only=True):
     routing: dict[str, RouteTally] | None  # by tier, since the process began; None: nothing is routed
     alerts: list[AlertNow] | None = None  # of the process that watches for them; `since` is monotonic here
     gpus: list[GpuNow] = msgspec.field(default_factory=list)
+    idle_kv_bytes: int = 0  # of the GPUs' memory: reserved by engines, and held by no request
 
 
-def part(
-    gateway: Gateway, window: Window, samples: Samples, recent: Iterable[RequestRecord], started: float
-) -> Part:
-    now = time.monotonic()
+def part(gateway: Gateway, window: Window, samples: Samples, started: float) -> Part:
+    now, gpus = time.monotonic(), gateway.metrics.gpus
     routing: Mapping[str, RouteTally] | None = None
     if gateway.orchestrator is not None and gateway.orchestrator.tiers:
         known = gateway.orchestrator.since_start
@@ -58,9 +59,16 @@ def part(
         tenants=Counter(
             exchange.caller.tenant for exchange in gateway.running() if not exchange.caller.inside
         ),
-        recent=[request_now(record) for record in recent],
+        recent=[request_now(record) for record in gateway.recent],
         routing=None if routing is None else dict(routing),
+        gpus=[reading.now() for reading in gpus.readings] if gpus is not None else [],
+        idle_kv_bytes=_idle_kv_bytes(gateway) if gpus is not None else 0,
     )
+
+
+def _idle_kv_bytes(gateway: Gateway) -> int:
+    backends = (backend for deployment in gateway.deployments.values() for backend in deployment.backends())
+    return sum(backend.idle_kv_bytes for backend in backends if isinstance(backend, EngineBackend))
 
 
 def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
@@ -71,6 +79,9 @@ def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
         growth=samples.growth(deployment.name),
         replicas=[_replica(member, samples.prefix_hits(deployment.name, member), now) for member in members],
         oom=sum(samples.oom(deployment.name, member) for member in members),
+        versions=sorted(
+            {each.backend.version for each in members if isinstance(each.backend, EngineBackend)}
+        ),
     )
 
 

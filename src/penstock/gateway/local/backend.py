@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from penstock.engine.config import Task
+from penstock.engine.config import EngineInfo, Task
 from penstock.engine.request import EngineStats
 from penstock.errors import EngineUnavailableError, QueueFullError
 from penstock.gateway.backends import BackendError
@@ -44,6 +44,9 @@ class Engine(Protocol):
     @property
     def client(self) -> TokenSource | None:
         """None while there is no engine that could take requests."""
+
+    @property
+    def info(self) -> EngineInfo: ...
 
     @property
     def stats(self) -> EngineStats: ...
@@ -93,6 +96,18 @@ class EngineBackend:
     def stats(self) -> EngineStats:
         """Its own account of itself."""
         return self._engine.stats
+
+    @property
+    def idle_kv_bytes(self) -> int:
+        """GPU memory that it has set aside for the KV of requests, and that none holds."""
+        info = self._engine.info
+        return round(info.kv_cache_bytes * (1 - self.stats.kv_usage)) if info.device.startswith("cuda") else 0
+
+    @property
+    def version(self) -> str:
+        """What it has loaded; replicas that differ here answer differently."""
+        info = self._engine.info
+        return f"{info.weights_sha256} {info.quantization}"
 
     def load(self) -> Load | None:
         stats = self._engine.stats
