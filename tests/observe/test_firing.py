@@ -1,0 +1,153 @@
+"""Alerts without a Prometheus: each condition fires when it has held long enough, and not otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock.config.observing import ObjectivesConfig
+from penstock.observe.alerts.thresholds import DAY
+from penstock.observe.firing import Alarms, Condition, Watched, conditions, objectives
+from penstock.observe.objectives import Promise
+from penstock.observe.snapshot import ReplicaNow
+from penstock.observe.window import WINDOWS, Sums, bucket
+
+SLO = ObjectivesConfig()
+HEALTHY = ReplicaNow(name="one", state="healthy")
+SICK = ReplicaNow(name="two", state="unhealthy", reason="it did not answer a probe")
+DRAINED = ReplicaNow(name="two", state="drained", drained=True)
+
+
+def model(sums: dict[int, Sums] | None = None, **fields: Any) -> Watched:
+    every = {seconds: Sums() for seconds in WINDOWS} | (sums or {})
+    return Watched(name="chat", promise=Promise(ttft=0.5), sums=every, **fields)
+
+
+def everywhere(**fields: Any) -> dict[int, Sums]:
+    return {seconds: Sums(**fields) for seconds in WINDOWS}
+
+
+def names(found: Sequence[Condition]) -> set[str]:
+    return {each.name for each in found}
+
+
+def bad(share: float, of: int = 1000, objective: str = "ttft") -> dict[int, Sums]:
+    return everywhere(judged={objective: of}, bad={objective: round(share * of)})
+
+
+CASES: list[tuple[str, Watched, Watched]] = [
+    ("PenstockNoReplica", model(replicas=[SICK]), model(replicas=[HEALTHY, SICK])),
+    ("PenstockNoReplica", model(replicas=[DRAINED]), model()),
+    ("PenstockReplicaUnhealthy", model(replicas=[HEALTHY, SICK]), model(replicas=[HEALTHY, DRAINED])),
+    ("PenstockOutOfMemory", model(oom=1), model()),
+    ("PenstockModelDrift", model(versions=2), model(versions=1)),
+    ("PenstockQueueGrowing", model(waiting=11, growth=0.1), model(waiting=11, growth=-0.1)),
+    ("PenstockQueueGrowing", model(waiting=11, growth=0.1), model(waiting=5, growth=0.1)),
+    (
+        "PenstockErrors",
+        model(everywhere(failed=20, judged={"errors": 1000})),
+        model(everywhere(failed=8, judged={"errors": 1000})),
+    ),
+    (
+        "PenstockTtftVeryHigh",
+        model(everywhere(urgent_ttft={bucket(2.5): 30})),
+        model(everywhere(urgent_ttft={bucket(2.5): 3})),
+    ),
+    (
+        "PenstockTtftHigh",
+        model(everywhere(urgent_ttft={bucket(1.3): 30})),
+        model(everywhere(urgent_ttft={bucket(0.4): 30}, ttft={bucket(30.0): 30})),
+    ),
+    (
+        "PenstockTpotDeviates",
+        model({900: Sums(tpot_seconds=4.0, tpot_count=100), DAY: Sums(tpot_seconds=24.0, tpot_count=1100)}),
+        model({900: Sums(tpot_seconds=2.0, tpot_count=100), DAY: Sums(tpot_seconds=22.0, tpot_count=1100)}),
+    ),
+    (
+        "PenstockTailLatency",
+        model(everywhere(e2e={bucket(0.1): 190, bucket(9.0): 10})),
+        model(everywhere(e2e={bucket(0.1): 190, bucket(0.5): 10})),
+    ),
+    (
+        "PenstockCostRising",
+        model({3600: Sums(dollars=3.0, input_tokens=1000), DAY: Sums(dollars=23.0, input_tokens=11_000)}),
+        model({3600: Sums(dollars=2.0, input_tokens=1000), DAY: Sums(dollars=22.0, input_tokens=11_000)}),
+    ),
+    ("PenstockTtftBurn1h", model(bad(0.2)), model(bad(0.1))),
+    ("PenstockTtftBurn6h", model(bad(0.1)), model(bad(0.05))),
+    ("PenstockTtftBurn3d", model(bad(0.02)), model(bad(0.005))),
+    ("PenstockErrorsBurn1h", model(bad(0.2, objective="errors")), model(bad(0.2, of=10, objective="errors"))),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "firing", "quiet"), CASES, ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)]
+)
+def test_each_alert_fires_and_does_not(name: str, firing: Watched, quiet: Watched) -> None:
+    assert name in names(conditions([firing], SLO))
+    assert name not in names(conditions([quiet], SLO))
+
+
+def test_a_server_that_has_just_begun_has_nothing_to_complain_of() -> None:
+    assert conditions([model(replicas=[HEALTHY])], SLO) == []
+    assert conditions([], SLO, (0, 0)) == []
+
+
+def test_gpu_memory_warns_twice() -> None:
+    assert names(conditions([], SLO, (86, 100))) == {"PenstockGpuMemoryHigh"}
+    assert names(conditions([], SLO, (91, 100))) == {"PenstockGpuMemoryHigh", "PenstockGpuMemoryNearlyFull"}
+    assert conditions([], SLO, (84, 100)) == []
+
+
+def test_the_short_window_ends_a_burn_alert_at_once() -> None:
+    over = bad(0.5) | {300: Sums(judged={"ttft": 1000}, bad={"ttft": 0})}
+    assert "PenstockTtftBurn1h" not in names(conditions([model(over)], SLO))
+
+
+def test_an_alert_waits_until_its_condition_has_held_and_remembers_since_when() -> None:
+    alarms = Alarms()
+    held = [Condition("A", "warn", "It is so.", hold=300)]
+    assert alarms.judge(held, 1000.0) == []
+    assert alarms.judge(held, 1299.0) == []
+    [alert] = alarms.judge(held, 1301.0)
+    assert alert.since == 1300.0
+    [alert] = alarms.judge(held, 2000.0)
+    assert alert.since == 1300.0
+    # One look without it, and it begins anew.
+    assert alarms.judge([], 2001.0) == []
+    assert alarms.judge(held, 2002.0) == []
+
+
+def test_the_worst_comes_first() -> None:
+    found = [Condition("A", "info", ""), Condition("B", "page", ""), Condition("C", "warn", "")]
+    assert [alert.severity for alert in Alarms().judge(found, 0.0)] == ["page", "warn", "info"]
+
+
+def test_two_models_with_the_same_trouble_are_two_alerts() -> None:
+    found = conditions([model(oom=1), Watched(name="b", promise=Promise(1.0), sums=everywhere(), oom=1)], SLO)
+    assert len(Alarms().judge(found, 0.0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("sums", "state", "good"),
+    [
+        ({}, "unknown", None),
+        (bad(0.0), "ok", 1.0),
+        (bad(0.2), "page", 0.8),
+        (bad(0.02), "warn", 0.98),
+    ],
+)
+def test_objectives_say_how_they_fare(sums: dict[int, Sums], state: str, good: float | None) -> None:
+    ttft, errors = objectives([model(sums)], SLO)
+    assert (ttft.name, ttft.bound, ttft.state) == ("ttft", 0.5, state)
+    assert ttft.good == (None if good is None else pytest.approx(good))
+    assert errors.bound is None
+    if good is not None:
+        assert ttft.burn_1h == pytest.approx((1 - good) / 0.01)
+
+
+def test_a_promise_about_tokens_is_an_objective_of_its_own() -> None:
+    made = Watched(name="chat", promise=Promise(0.5, 0.05), sums=everywhere())
+    assert [each.name for each in objectives([made], SLO)] == ["ttft", "errors", "tpot"]
