@@ -16,8 +16,8 @@ def _rate(counter: str) -> tuple[Query, ...]:
     return (Query(per_second(counter, _ENGINE), _NAME),)
 
 
-def _share(part: str, whole: str, by: str = _ENGINE, legend: str = _NAME) -> tuple[Query, ...]:
-    return (Query(share(per_second(part, by), per_second(whole, by)), legend),)
+def _share(part: str, whole: str) -> tuple[Query, ...]:
+    return (Query(share(per_second(part, _ENGINE), per_second(whole, _ENGINE)), _NAME),)
 
 
 BOARD = Board(
@@ -131,10 +131,8 @@ BOARD = Board(
                 ),
                 panel(
                     "Drafted tokens that were accepted",
-                    *_share(
-                        "penstock_replica_accepted_tokens_total",
-                        "penstock_replica_draft_tokens_total",
-                        "model_name, replica",
+                    Query(
+                        f"max by (model_name, replica) (penstock_replica_acceptance_ratio{{{MODEL}}})",
                         "{{model_name}} {{replica}}",
                     ),
                     unit="percentunit",
