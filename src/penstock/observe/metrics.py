@@ -5,17 +5,18 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from penstock import __version__
-from penstock.config.sections import GatewayConfig
+from penstock.config.sections import SERVICE_CLASSES, GatewayConfig
 from penstock.config.tiers import AUTO
 from penstock.observe.catalogue import Families
 from penstock.observe.gpu import GpuWatch
 from penstock.observe.instruments import Counter, copy, rebound
 from penstock.observe.labels import CappedNames
-from penstock.observe.objectives import Promises, bounds
+from penstock.observe.objectives import Objective, Promises, bounds
 from penstock.observe.process import resident_bytes
+from penstock.observe.record import Outcome
 
 # vLLM's words for how a request ended.
 Ending = Literal["stop", "length", "abort", "error"]
@@ -58,7 +59,7 @@ class Metrics:
 
     def configure(self, config: GatewayConfig, models: Iterable[str] = ()) -> None:
         """Measure by these promises and names from now on; `models`: those that are served."""
-        self.models = frozenset({*models, AUTO})
+        self.models = frozenset({*models, AUTO} if config.tiers else models)
         families, limit = self.families, config.metrics.label_values
         self.promises = Promises(config)
         self._vllm_names = config.metrics.vllm_names
@@ -70,6 +71,7 @@ class Metrics:
             if extra is not None:
                 rebound(family, tuple(sorted({*family.spec.bounds, *extra})))
         self._tell_promises(config)
+        self._begin_counting()
 
     def watch_gpus(self) -> None:
         """From now on, if there are any."""
@@ -115,6 +117,18 @@ class Metrics:
             if promise.tpot is not None:
                 families.slo_bound.labels(model, "tpot").set(promise.tpot)
         copy(families.slo_target, [(("ttft",), slo.ttft_target), (("errors",), slo.errors_target)])
+
+    def _begin_counting(self) -> None:
+        """A count that begins with its first failure hides that failure: what rises is seen, not what is."""
+        families = self.families
+        for model in self.models:
+            for objective in get_args(Objective):
+                for verdict in ("good", "bad"):
+                    families.judged.labels(model, objective, verdict)
+            families.retries.labels(model)
+            for service_class in SERVICE_CLASSES:
+                for outcome in get_args(Outcome):
+                    families.requests.labels(model, service_class, outcome)
 
     def _look_at_process(self) -> None:
         families, process = self.families, (self._process,)
