@@ -12,7 +12,7 @@ import yaml
 
 from penstock.config import ObjectivesConfig, SloConfig
 from penstock.observe.alerts.rule import Promises, Recording
-from penstock.observe.alerts.rules import document, rules
+from penstock.observe.alerts.rules import rules
 from penstock.observe.catalogue import series
 from penstock.observe.dashboards.boards import BOARDS
 from tests.observe.queries import Selector, aggregations, joined_labels, selectors
@@ -33,7 +33,7 @@ SCRAPED = {"instance", "job"}  # labels that Prometheus gives every series that 
 
 
 def labels_of(metric: str) -> set[str] | None:
-    """None: there is no such metric. What Prometheus itself or a rule makes has the labels that come with it."""
+    """None: there is no such metric."""
     if metric in RECORDED:
         return {"model_name", "objective"} if "slo" in metric else {"model_name"}
     known = {"up": set(), "ALERTS": {"alertname", "alertstate", "severity"}}
@@ -113,14 +113,9 @@ def test_every_query_of_the_dashboards_is_answered_where_every_metric_is_exporte
             counts = metric.endswith(("_total", "_bucket", "_sum", "_count"))
             exported[f"{metric}{{{text}}}"] = "0+1x120" if counts else "1x120"
     found = [{"record": f"found:{n}", "expr": f"count({expr}) > 0"} for n, expr in enumerate(expressions)]
-    recording = [
-        {**group, "rules": [rule for rule in group["rules"] if "record" in rule]}
-        for group in document(PROMISES)["groups"]
-    ]
-    groups = [group for group in recording if group["rules"]]
-    (tmp_path / "rules.yml").write_text(
-        yaml.safe_dump({"groups": [*groups, {"name": "found", "rules": found}]}), encoding="utf-8"
-    )
+    recorded = [rule.as_dict() for _, rule in rules(PROMISES) if isinstance(rule, Recording)]
+    one = {"name": "in this order", "rules": [*recorded, *found]}  # groups have none
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [one]}), encoding="utf-8")
     tests = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "10m",
