@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cache, chat, complete, config, doctor, keys, pull, route, serve, usage
+from penstock.cli import bench, cache, chat, complete, config, doctor, keys, pull, route, serve, top, usage
 from penstock.errors import ConfigError, InvalidRequestError, ModelError, PenstockError
 
 USER_MISTAKES = (ConfigError, ModelError, InvalidRequestError)
@@ -49,6 +49,7 @@ app.command(epilog=complete.EPILOG)(complete.complete)
 app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.command(epilog=usage.EPILOG)(usage.usage)
+app.command(epilog=top.EPILOG)(top.top)
 app.add_typer(keys.app, name="keys")
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
