@@ -78,7 +78,7 @@ def test_a_request_is_counted_with_its_times_and_tokens() -> None:
         assert values.of(f"{name}_count", model_name="m") == 1, name
         assert values.of(f"{name}_sum", model_name="m") == pytest.approx(value), name
     for phase, seconds in (("queue", 0.02), ("engine_queue", 0.02), ("prefill", 0.05), ("decode", 0.9)):
-        assert values.of("penstock_phase_seconds_sum", phase=phase) == pytest.approx(seconds), phase
+        assert values.of("penstock_phase_seconds_total", phase=phase) == pytest.approx(seconds), phase
     for kind, tokens in (("prompt", 50), ("cached", 30), ("completion", 10), ("saved", 7)):
         assert values.of("penstock_tokens_total", tenant="acme", kind=kind) == tokens
     assert values.of("penstock_cost_dollars_total", tenant="acme") == 0.25
@@ -200,7 +200,7 @@ def test_a_hundred_thousand_tenants_are_a_thousand_and_the_rest() -> None:
     assert values.of("penstock_tokens_total", kind="prompt", tenant=OTHER) == 100_001 - 1000
     codes = {labels["code"] for labels, _ in values["penstock_requests_refused_total"]}
     assert len(codes) == 1001
-    assert len(listener._accounts) == 1001
+    assert len(listener._tenants) == 1001
     assert len(page) < 2_000_000
 
 

@@ -15,7 +15,6 @@ TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 
 TOKEN_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 ROUTE_SECONDS: Final = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 REQUEST_SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300, 600, 1800)
-PHASE_SECONDS: Final = (0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 LAG_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 LENGTHS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
@@ -76,10 +75,11 @@ class Requests:
         "From arrival to a place at a replica.",
         TTFT_SECONDS, *_CLASS, objective="ttft",
     )  # fmt: skip
-    phases: Family[Histogram] = _histogram(
+    phases: Family[Counter] = _counter(
         "penstock_phase_seconds",
-        "Where a request's time went: admission, cache, route, queue, attempt; in it, prefill and decode.",
-        PHASE_SECONDS, *_MODEL, "phase",
+        "Where requests' time went: admission, cache, route, queue, attempt; in an attempt engine_queue, "
+        "prefill, decode.",
+        *_MODEL, "phase",
     )  # fmt: skip
     prompt_length: Family[Histogram] = _histogram(
         "penstock_request_prompt_tokens", "Prompt tokens of a request that was answered.", LENGTHS, *_MODEL

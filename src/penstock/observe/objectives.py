@@ -30,16 +30,14 @@ class Promise:
         outcome = record.outcome
         if outcome == "rejected":
             return []
-        kept = outcome not in ("failed", "shed")
-        verdicts: list[tuple[Objective, bool]] = [("errors", kept)]
+        kept = outcome == "ok" or outcome == "aborted"
         if record.service_class == PATIENT:
-            return verdicts
-        waited = record.ttft
-        if waited is None and outcome == "aborted":
+            return [("errors", kept)]
+        waited = record.first_token - record.arrived if record.first_token else 0.0
+        if not waited and outcome == "aborted":
             waited = record.seconds
-        verdicts.append(("ttft", kept and (waited is None or waited <= self.ttft)))
-        tpot = record.tpot
-        if self.tpot is not None and tpot is not None:
+        verdicts: list[tuple[Objective, bool]] = [("errors", kept), ("ttft", kept and waited <= self.ttft)]
+        if self.tpot is not None and (tpot := record.tpot) is not None:
             verdicts.append(("tpot", tpot <= self.tpot))
         return verdicts
 

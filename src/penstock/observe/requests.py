@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from penstock.observe.catalogue import Families
 from penstock.observe.instruments import Counter
 from penstock.observe.metrics import Metrics
 from penstock.observe.objectives import Objective
@@ -16,47 +17,59 @@ _KINDS = ("prompt", "cached", "completion", "saved")
 
 
 class RequestMetrics:
-    """A listener of the recorder. What the server asks itself is billed, but nobody waits for it."""
+    """A listener of the recorder. What the server asks itself is billed, but nobody waits for it.
+
+    In the way of every request: instruments are looked up once, and their fields added to without a call.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._models: dict[tuple[str, str], _Model] = {}  # by name and service class
-        self._accounts: dict[tuple[str, str], tuple[Counter, ...]] = {}  # by model and tenant
+        self._tenants: dict[str, _Tenant] = {}
 
     def finished(self, record: RequestRecord) -> None:
         metrics = self._metrics
-        tenant = metrics.tenants(record.tenant)
+        label = metrics.tenants(record.tenant)
+        tenant = self._tenants.get(label)
+        if tenant is None:
+            tenant = self._tenants[label] = _Tenant(metrics.families, label)
         if record.prompt_tokens or record.completion_tokens or record.dollars or record.saved_tokens:
-            self._bill(record, tenant)
+            tenant.bill(record)
         if record.inside:
             return
+        tenant.outcomes[record.outcome].value += 1
         name = record.served_by or (record.model if record.model in metrics.models else "")
-        key = (name, record.service_class)
-        model = self._models.get(key)
+        model = self._models.get((name, record.service_class))
         if model is None:
-            model = self._models[key] = _Model(metrics, *key)
+            model = self._models[name, record.service_class] = _Model(metrics, name, record.service_class)
         model.finished(record, metrics)
-        metrics.families.tenant_requests.labels(tenant, record.outcome).inc()
 
-    def _bill(self, record: RequestRecord, tenant: str) -> None:
-        account = (record.served_by, tenant)
-        counters = self._accounts.get(account)
+
+class _Tenant:
+    def __init__(self, families: Families, label: str) -> None:
+        self._families = families
+        self._label = label
+        self.outcomes = {outcome: families.tenant_requests.labels(label, outcome) for outcome in _OUTCOMES}
+        self._accounts: dict[str, tuple[Counter, ...]] = {}  # by model
+
+    def bill(self, record: RequestRecord) -> None:
+        counters = self._accounts.get(record.served_by)
         if counters is None:
-            families = self._metrics.families
-            counters = self._accounts[account] = (
+            families, account = self._families, (record.served_by, self._label)
+            counters = self._accounts[record.served_by] = (
                 *(families.tokens.labels(*account, kind) for kind in _KINDS),
                 families.cost.labels(*account),
             )
         prompt, cached, completion, saved, cost = counters
-        prompt.inc(record.prompt_tokens)
-        cached.inc(record.cached_tokens)
-        completion.inc(record.completion_tokens)
-        saved.inc(record.saved_tokens)
-        cost.inc(record.dollars)
+        prompt.value += record.prompt_tokens
+        cached.value += record.cached_tokens
+        completion.value += record.completion_tokens
+        saved.value += record.saved_tokens
+        cost.value += record.dollars
 
 
 class _Model:
-    """The instruments of one model and service class, looked up once."""
+    """The instruments of one model and service class."""
 
     def __init__(self, metrics: Metrics, name: str, service_class: str) -> None:
         families = metrics.families
@@ -79,29 +92,30 @@ class _Model:
         }
 
     def finished(self, record: RequestRecord, metrics: Metrics) -> None:
-        outcome = record.outcome
-        self._outcomes[outcome].inc()
+        outcome, arrived = record.outcome, record.arrived
+        self._outcomes[outcome].value += 1
         for verdict in metrics.promises.of(self._name).verdicts(record):
-            self._verdicts[verdict].inc()
+            self._verdicts[verdict].value += 1
         placed = False
+        phases = self._phases
         for phase in record.phases:
-            seconds = phase.end - phase.start
-            if phase.name == "queue":
+            name = phase.name
+            if name == "queue":
                 if phase.detail == "engine":
-                    self._engine_queue.observe(seconds)
+                    self._engine_queue.value += phase.end - phase.start
                     continue
                 if not phase.failed:
-                    self._queued.observe(phase.end - record.arrived)
-            elif phase.name == "attempt":
+                    self._queued.observe(phase.end - arrived)
+            elif name == "attempt":
                 placed = True
-            self._phases[phase.name].observe(seconds)
-        ttft, tpot = record.ttft, record.tpot
-        if ttft is not None:
-            self._ttft.observe(ttft)
-        if tpot is not None:
-            self._tpot.observe(tpot)
+            phases[name].value += phase.end - phase.start
+        if record.first_token:
+            self._ttft.observe(record.first_token - arrived)
+            tpot = record.tpot
+            if tpot is not None:
+                self._tpot.observe(tpot)
         if outcome == "ok":
-            self._e2e.observe(record.ended - record.arrived)
+            self._e2e.observe(record.ended - arrived)
             self._prompt.observe(record.prompt_tokens)
             self._answer.observe(record.completion_tokens)
         elif not placed and record.code:

@@ -63,7 +63,11 @@ BOARD = Board(
                 panel("First byte", *quantiles("penstock_first_byte_seconds"), unit="s"),
                 panel(
                     "Where the time goes (mean)",
-                    Query(mean_of("penstock_phase_seconds", "phase"), "{{phase}}"),
+                    Query(
+                        f"{per_second('penstock_phase_seconds_total', 'phase')}"
+                        f" / on () group_left () {per_second('penstock_requests_total')}",
+                        "{{phase}}",
+                    ),
                     unit="s",
                     help="Prefill and decode lie inside an attempt.",
                 ),
