@@ -178,12 +178,14 @@ async def test_headers_of_the_client_go_along(server: AnthropicServer, backend: 
     headers = {
         "anthropic-version": "2026-10-21",
         "anthropic-beta": "a,b",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         "x-api-key": "clients",
         "cookie": "no",
     }
     await ask(backend, "createMessage", NATIVE, headers)
     sent = server.requests[-1].headers
     assert (sent["anthropic-version"], sent["anthropic-beta"]) == ("2026-10-21", "a,b")
+    assert sent["traceparent"] == headers["traceparent"]
     assert sent["x-api-key"] == KEY
     assert "cookie" not in sent
 

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from penstock.config.sections import BackendConfig, HealthConfig, ModelConfig, TimeoutConfig
 from penstock.errors import ConfigError, InvalidRequestError, ModelError
-from penstock.gateway.backends import BackendError
+from penstock.gateway.backends import BackendError, logged
 from penstock.gateway.backends.triton import TritonBackend
 from penstock.gateway.balance import Load
 from penstock.hub.resolve import resolve
@@ -264,6 +264,25 @@ async def test_an_error_object_first_leaves_another_to_try_and_hides_paths(serve
             await backend.answer(request.exchange)
     assert not request.exchange.started
     assert "/opt" not in str(caught.value)
+    assert "Executor failed" not in logged(caught.value)  # its words may quote the prompt
+
+
+@pytest.mark.parametrize(
+    ("model", "operation", "body"),
+    [
+        ("ensemble", "createCompletion", TEXT),
+        ("ensemble", "createCompletion", STREAMED),
+        ("embedder", "createEmbedding", {"model": "ours", "input": ["one"]}),
+    ],
+)
+async def test_it_is_told_of_the_trace(
+    server: TritonServer, model: str, operation: str, body: dict[str, Any]
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with backend_of(server, model) as backend:
+        await ask(backend, operation, body, {"traceparent": trace})
+    sent = [request.headers.get("traceparent") for request in server.requests if request.method == "POST"]
+    assert sent == [trace]
 
 
 @pytest.mark.parametrize("fault", ["half", "error_event"])
