@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cache, chat, complete, config, doctor, keys, pull, route, serve, top, usage
+from penstock.cli import (
+    bench,
+    cache,
+    chat,
+    complete,
+    config,
+    doctor,
+    keys,
+    observe,
+    pull,
+    route,
+    serve,
+    top,
+    usage,
+)
 from penstock.errors import ConfigError, InvalidRequestError, ModelError, PenstockError
 
 USER_MISTAKES = (ConfigError, ModelError, InvalidRequestError)
@@ -55,6 +69,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(route.app, name="route")
 app.add_typer(cache.app, name="cache")
+app.add_typer(observe.app, name="observe")
 
 
 @app.command()
