@@ -34,7 +34,8 @@ export async function request(path, options = {}) {
   } catch {
     // An answer that is not the server's own, as a proxy gives it.
   }
-  throw new RefusedError(response.status, error.message ?? `The server answered with status ${response.status}.`, error.code);
+  const message = error.message ?? `The server answered with status ${response.status}.`;
+  throw new RefusedError(response.status, message, error.code);
 }
 
 export const post = (path, content, options = {}) =>

@@ -13,16 +13,19 @@ export function h(tag, attributes, ...children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...present(children));
   return element;
 }
+
+const present = (children) =>
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 
 export const by = (id) => document.getElementById(id);
 
 /** Make the element's content equal to these nodes, keeping what is equal: focus and selection survive. */
 export function render(element, ...children) {
   const fresh = element.cloneNode(false);
-  fresh.append(...children.flat(Infinity).filter(Boolean));
+  fresh.append(...present(children));
   sync(element, fresh);
 }
 
@@ -61,24 +64,26 @@ function morph(old, fresh) {
     return;
   }
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
   sync(old, fresh);
 }
+
+/** Columns by name; those that begin with > are of numbers. */
+export const columns = (...names) =>
+  names.map((name) => (name[0] === ">" ? { name: name.slice(1), kind: "number" } : { name, kind: null }));
 
 /** A table that becomes a list of cards on a narrow screen, and stays a table for who listens to it. */
 export function table(label, columns, rows, kind = null) {
   const head = columns.map((column) =>
-    h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null }, column.name),
-  );
-  const body = rows.map((row) =>
-    h("tr", { role: "row", "data-key": row.key },
-      columns.map((column, index) =>
-        h(index ? "td" : "th",
-          { role: index ? "cell" : "rowheader", scope: index ? null : "row", "data-label": column.name, class: column.number ? "number" : null },
-          row.cells[index]),
-      ),
-    ),
-  );
+    h("th", { scope: "col", role: "columnheader", class: column.kind }, column.name));
+  const cell = (content, index) => {
+    const shown = { "data-label": columns[index].name, class: columns[index].kind };
+    if (index) return h("td", { role: "cell", ...shown }, content);
+    return h("th", { role: "rowheader", scope: "row", ...shown }, content);
+  };
+  const body = rows.map((row) => h("tr", { role: "row", "data-key": row.key }, row.cells.map(cell)));
   return h("table", { role: "table", "aria-label": label, class: kind },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
     h("tbody", { role: "rowgroup" }, body),
@@ -92,6 +97,15 @@ export const badge = (word, tone) => h("span", { class: `badge ${tone}` }, word)
 
 export function panel(title, ...children) {
   return h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), ...children);
+}
+
+/** One large figure; what follows its first space is its unit. */
+export function tile(name, figure, details, chart = null) {
+  const [value, unit] = figure.split(/ (.*)/);
+  return h("section", { class: "panel tile", "aria-label": name },
+    h("h2", {}, name),
+    h("p", { class: "figure" }, value, unit && h("span", { class: "unit" }, ` ${unit}`)),
+    h("p", { class: "soft" }, details), chart);
 }
 
 let saying;

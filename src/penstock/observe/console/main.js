@@ -24,7 +24,10 @@ let alerts = 0;
 function draw() {
   if (!latest) return;
   if (DRAWN[shown]) render(by(shown), ...DRAWN[shown](latest));
-  by("about").textContent = `Version ${latest.version} · up ${lasting(latest.uptime)} · ${plural(latest.processes, "front process", "front processes")} · figures of the last ${lasting(latest.window)}`;
+  by("about").textContent = [
+    `Version ${latest.version}`, `up ${lasting(latest.uptime)}`,
+    plural(latest.processes, "front process", "front processes"), `figures of the last ${lasting(latest.window)}`,
+  ].join(" · ");
   const firing = latest.alerts.filter((alert) => alert.severity !== "info").length;
   if (firing !== alerts) {
     alerts = firing;

@@ -1,7 +1,7 @@
 // The first view: is it well, how busy is it, and what is slow.
 
-import { bars, CHART_SECONDS, fullness, meter, sparkline } from "./charts.js";
-import { badge, empty, h, panel, table } from "./dom.js";
+import { bars, binned, chartSpan, fullness, mean, meter, most, sparkline } from "./charts.js";
+import { badge, columns, empty, h, panel, table, tile } from "./dom.js";
 import { bytes, count, dollars, lasting, plural, rate, seconds, share } from "./format.js";
 import { requestRow } from "./requests.js";
 
@@ -9,12 +9,14 @@ const SEVERITY = { page: "bad", warn: "warn", info: "info" };
 const OBJECTIVE = { page: "bad", warn: "warn", ok: "good" };
 const CLASSES = ["interactive", "standard", "batch"];
 const SHOWN_REQUESTS = 6;
+const SHOWN_OBJECTIVES = 8;
 
 export function overview(now) {
+  const beside = h("div", { class: "stack" }, queue(now), causes(now));
   return [
-    wellbeing(now),
+    now.alerts.length ? alerts(now) : wellbeing(now),
     tiles(now),
-    h("div", { class: "columns wide-left" }, objectives(now), h("div", { class: "stack" }, queue(now), causes(now))),
+    h("div", { class: "columns wide-left" }, objectives(now), beside),
     models(now),
     now.gpus.length ? gpus(now) : null,
     latest(now),
@@ -22,109 +24,160 @@ export function overview(now) {
 }
 
 function wellbeing(now) {
-  if (!now.alerts.length) {
-    const missed = now.objectives.filter((each) => each.state === "page" || each.state === "warn").length;
-    return h("p", { class: `wellbeing ${missed || now.draining ? "warn" : "good"}`, "data-key": "wellbeing" },
-      now.draining ? "The server is shutting down: it finishes what it has and takes nothing new."
-        : missed ? `No alert is firing, but ${plural(missed, "objective is", "objectives are")} using up the error budget too fast.`
-        : "All is well: no alert is firing.");
+  const missed = now.objectives.filter((each) => each.state === "page" || each.state === "warn").length;
+  let sentence = "All is well: no alert is firing.";
+  if (now.draining) sentence = "The server is shutting down: it finishes what it has and takes nothing new.";
+  else if (missed) {
+    const those = plural(missed, "objective is", "objectives are");
+    sentence = `No alert is firing, but ${those} using up the error budget too fast.`;
   }
-  return h("section", { class: "alerts", "aria-label": "Firing alerts", "data-key": "alerts" },
-    h("h2", { class: "sr" }, plural(now.alerts.length, "alert is", "alerts are") + " firing"),
-    h("ul", {}, now.alerts.map((alert) =>
-      h("li", { class: `alert ${SEVERITY[alert.severity] ?? "info"}`, "data-key": alert.name + JSON.stringify(alert.labels) },
-        badge(alert.severity, SEVERITY[alert.severity] ?? "info"),
-        h("span", { class: "alert-text" }, h("b", {}, alert.name), " ", alert.summary,
-          Object.entries(alert.labels).map(([name, value]) => h("span", { class: "tag" }, `${name} ${value}`))),
-        h("span", { class: "soft since" }, `for ${lasting(now.at - alert.since)}`)))));
+  const tone = missed || now.draining ? "warn" : "good";
+  return h("p", { class: `wellbeing ${tone}`, "data-key": "wellbeing" }, sentence);
 }
 
-function tile(name, figure, details, chart) {
-  const [value, unit] = figure.split(/ (.*)/);
-  return h("section", { class: "panel tile", "aria-label": name },
-    h("h2", {}, name),
-    h("p", { class: "figure" }, value, unit && h("span", { class: "unit" }, ` ${unit}`)),
-    h("p", { class: "soft" }, details), chart);
+function alerts(now) {
+  const row = (alert) => {
+    const tone = SEVERITY[alert.severity] ?? "info";
+    const labels = Object.entries(alert.labels);
+    return h("li", { class: `alert ${tone}`, "data-key": alert.name + JSON.stringify(labels) },
+      badge(alert.severity, tone),
+      h("span", { class: "alert-text" }, h("b", {}, alert.name), " ", alert.summary,
+        labels.map(([name, value]) => h("span", { class: "tag" }, `${name} ${value}`))),
+      h("span", { class: "soft since" }, `for ${lasting(now.at - alert.since)}`));
+  };
+  return h("section", { class: "alerts", "aria-label": "Firing alerts", "data-key": "alerts" },
+    h("h2", { class: "sr" }, `${plural(now.alerts.length, "alert is", "alerts are")} firing`),
+    h("ul", {}, now.alerts.map(row)));
+}
+
+/** A chart of fields of the history: [[field, how seconds become a point, colour]], the last one filled. */
+function chart(name, now, text, fields, limit = null) {
+  const span = chartSpan(now.history, now.at);
+  const series = fields.map(([field, of, tone], index) => ({
+    tone, fill: index === fields.length - 1, points: binned(now.history, field, of),
+  }));
+  const values = series.flatMap((line) => line.points.map(([, value]) => value));
+  const highest = most(values.filter((value) => value !== null));
+  const said = highest === null ? "nothing yet" : `highest ${text(highest)}`;
+  return h("div", { class: "chart" },
+    sparkline(`${name} over the last ${lasting(span)}, ${said}`, series, now.at, span, limit),
+    h("p", { class: "scale", "aria-hidden": "true" }, h("span", {}, lasting(span)), h("span", {}, said)));
 }
 
 function tiles(now) {
-  const points = now.history;
-  const of = (field) => points.map((point) => point[field]);
-  const spark = (name, text, series, limit = null) => {
-    const known = series.flatMap((line) => line.values).filter((value) => value !== null);
-    const most = known.length ? `highest ${text(Math.max(...known))}` : "nothing yet";
-    return h("div", { class: "chart" },
-      sparkline(`${name} over the last ${CHART_SECONDS / 60} minutes, ${most}`, points, series, now.at, limit),
-      h("p", { class: "scale", "aria-hidden": "true" }, h("span", {}, `${CHART_SECONDS / 60} min`), h("span", {}, most)));
-  };
-  const bound = now.objectives.find((each) => each.name === "ttft" && each.bound !== null)?.bound ?? null;
-  const waiting = now.models.reduce((sum, model) => sum + Object.values(model.waiting).reduce((a, b) => a + b, 0), 0);
-  const running = now.models.reduce((sum, model) => sum + model.running, 0);
   const { traffic } = now;
-  const lost = [traffic.failed && `${rate(traffic.failed)} failed`, traffic.shed && `${rate(traffic.shed)} shed`].filter(Boolean);
+  const bound = now.objectives.find((each) => each.name === "ttft" && each.bound !== null)?.bound ?? null;
+  const waiting = now.models.flatMap((model) => Object.values(model.waiting)).reduce((a, b) => a + b, 0);
+  const running = now.models.reduce((sum, model) => sum + model.running, 0);
+  const lost = [
+    traffic.failed && `${rate(traffic.failed)} failed`,
+    traffic.shed && `${rate(traffic.shed)} shed`,
+  ].filter(Boolean).join(", ");
+  const goal = bound === null ? "" : ` · goal ${seconds(bound)}`;
   return h("div", { class: "tiles" },
-    tile("Requests", `${rate(traffic.requests)} /s`, lost.length ? lost.join(", ") : "none failed or shed",
-      spark("Requests a second", rate, [{ tone: "blue", fill: true, values: of("requests") }])),
-    tile("Time to first token", seconds(traffic.ttft.p50), `p99 ${seconds(traffic.ttft.p99)}${bound === null ? "" : ` · goal ${seconds(bound)}`}`,
-      spark("Time to first token", seconds, [{ tone: "orange", values: of("ttft_p99") }, { tone: "blue", fill: true, values: of("ttft_p50") }], bound)),
-    tile("Output", `${rate(traffic.output_tokens)} tok/s`, `input ${rate(traffic.input_tokens)} tok/s · ${seconds(traffic.tpot.p50)} a token`,
-      spark("Output tokens a second", rate, [{ tone: "green", fill: true, values: of("output_tokens") }])),
+    tile("Requests", `${rate(traffic.requests)} /s`, lost || "none failed or shed",
+      chart("Requests a second", now, rate, [["requests", mean, "blue"]])),
+    tile("Time to first token", seconds(traffic.ttft.p50), `p99 ${seconds(traffic.ttft.p99)}${goal}`,
+      chart("Time to first token", now, seconds, [["ttft_p99", most, "orange"], ["ttft_p50", mean, "blue"]], bound)),
+    tile("Output", `${rate(traffic.output_tokens)} tok/s`,
+      `input ${rate(traffic.input_tokens)} tok/s · ${seconds(traffic.tpot.p50)} a token`,
+      chart("Output tokens a second", now, rate, [["output_tokens", mean, "green"]])),
     tile("Waiting", count(waiting), `${count(running)} running · end to end p50 ${seconds(traffic.e2e.p50)}`,
-      spark("Requests that wait", count, [{ tone: "purple", fill: true, values: of("waiting") }])));
+      chart("Requests that wait", now, count, [["waiting", most, "purple"]])));
+}
+
+function goalOf(objective) {
+  if (objective.name === "errors") return "answered without error";
+  const bound = objective.bound === null ? "" : ` in ${seconds(objective.bound)}`;
+  return `${{ ttft: "first token", tpot: "a token" }[objective.name] ?? objective.name}${bound}`;
 }
 
 function objectives(now) {
-  const goal = (each) => `${each.name === "ttft" ? `first token in ${seconds(each.bound)}` : each.name === "errors" ? "answered without error" : `${each.name}${each.bound === null ? "" : ` in ${seconds(each.bound)}`}`}`;
+  if (!now.objectives.length) {
+    const where = ["The section ", h("code", {}, "slo"), " of penstock.yaml has them."];
+    return panel("Objectives", empty("No objective is configured. ", ...where));
+  }
   const burn = (value) => (value === null ? "–" : `${rate(value)}×`);
-  if (!now.objectives.length) return panel("Objectives", empty("No objective is configured. The section ", h("code", {}, "slo"), " of penstock.yaml has them."));
-  const columns = [{ name: "Objective" }, { name: "Model" }, { name: "Target", number: true }, { name: "Last hour", number: true }, { name: "Burn 5 min", number: true }, { name: "Burn 1 h", number: true }, { name: "State" }];
+  const urgency = (each) => ["page", "warn", "ok"].indexOf(each.state) + 4 * (each.state === "unknown");
+  const sorted = [...now.objectives].sort(
+    (a, b) => urgency(a) - urgency(b) || (b.burn_1h ?? 0) - (a.burn_1h ?? 0) || a.model.localeCompare(b.model));
+  const row = (each) => ({
+    key: `${each.name} ${each.model}`,
+    cells: [
+      goalOf(each), each.model || "all", share(each.target, 3), share(each.good, 2),
+      burn(each.burn_5m), burn(each.burn_1h), badge(each.state, OBJECTIVE[each.state] ?? "unknown"),
+    ],
+  });
+  const more = sorted.length - SHOWN_OBJECTIVES;
+  const names = columns("Objective", "Model", ">Target", ">Last hour", ">Burn 5 min", ">Burn 1 h", "State");
   return panel("Objectives",
-    table("Objectives", columns, now.objectives.map((each) => ({
-      key: `${each.name} ${each.model}`,
-      cells: [goal(each), each.model || "all", share(each.target, 3), share(each.good, 2), burn(each.burn_5m), burn(each.burn_1h), badge(each.state, OBJECTIVE[each.state] ?? "unknown")],
-    }))),
-    h("p", { class: "soft note" }, "Burn: how many times faster than allowed the error budget is used up."));
+    table("Objectives", names, sorted.slice(0, SHOWN_OBJECTIVES).map(row)),
+    h("p", { class: "soft note" }, "Burn: how many times faster than allowed the error budget is used up.",
+      more > 0 && ` The ${plural(more, "objective")} that are not shown stand no worse.`));
 }
 
 function queue(now) {
   const waiting = new Map(CLASSES.map((name) => [name, 0]));
-  for (const model of now.models) for (const [name, number] of Object.entries(model.waiting)) waiting.set(name, (waiting.get(name) ?? 0) + number);
-  return panel("Queue by class", bars([...waiting].map(([name, value]) => ({ name, value, text: count(value), tone: "purple" }))));
+  for (const [name, number] of now.models.flatMap((model) => Object.entries(model.waiting))) {
+    waiting.set(name, (waiting.get(name) ?? 0) + number);
+  }
+  const rows = [...waiting].map(([name, value]) => ({ name, value, text: count(value) }));
+  return panel("Queue by class", bars(rows, "purple"));
 }
 
 function causes(now) {
-  const rows = Object.entries(now.causes).sort((a, b) => b[1] - a[1]);
-  return panel("Why requests were slow",
-    rows.length ? bars(rows.map(([name, value]) => ({ name, value, text: count(value), tone: "orange" })))
-      : empty(`No request was slow in the last ${lasting(now.window)}.`));
+  const rows = Object.entries(now.causes).sort((a, b) => b[1] - a[1])
+    .map(([name, value]) => ({ name, value, text: count(value) }));
+  const none = empty(`No request was slow in the last ${lasting(now.window)}.`);
+  return panel("Why requests were slow", rows.length ? bars(rows, "orange") : none);
 }
 
 function models(now) {
   if (!now.models.length) return panel("Models", empty("No model is served yet."));
-  const columns = [{ name: "Model" }, { name: "Requests/s", number: true }, { name: "TTFT p50", number: true }, { name: "TTFT p99", number: true }, { name: "Tokens/s", number: true }, { name: "Running", number: true }, { name: "KV cache" }, { name: "Prefix hits" }, { name: "$ / 1M tokens", number: true }, { name: "Replicas", number: true }];
-  return panel("Models", table("Models", columns, now.models.map((model) => {
-    const healthy = model.replicas.filter((each) => each.state === "healthy").length;
+  const names = columns("Model", ">Requests/s", ">TTFT p50", ">TTFT p99", ">Tokens/s", ">Running", "KV cache",
+    "Prefix hits", ">$ / 1M tokens", ">Replicas");
+  const row = (model) => {
+    const { traffic, replicas } = model;
+    const healthy = replicas.filter((each) => each.state === "healthy").length;
+    const all = h("span", { class: healthy < replicas.length && "warn-text" }, `${healthy} of ${replicas.length}`);
     return {
       key: model.name,
-      cells: [model.name, rate(model.traffic.requests), seconds(model.traffic.ttft.p50), seconds(model.traffic.ttft.p99), rate(model.traffic.output_tokens), count(model.running),
-        meter(model.kv_usage, share(model.kv_usage, 0), fullness(model.kv_usage)), meter(model.prefix_hits, share(model.prefix_hits, 0), "green"), dollars(model.dollars_per_million),
-        h("span", { class: healthy < model.replicas.length ? "warn-text" : null }, `${healthy} of ${model.replicas.length}`)],
+      cells: [
+        model.name, rate(traffic.requests), seconds(traffic.ttft.p50), seconds(traffic.ttft.p99),
+        rate(traffic.output_tokens), count(model.running),
+        meter(model.kv_usage, share(model.kv_usage, 0), fullness(model.kv_usage)),
+        meter(model.prefix_hits, share(model.prefix_hits, 0), "green"), dollars(model.dollars_per_million), all,
+      ],
     };
-  })));
+  };
+  return panel("Models", table("Models", names, now.models.map(row)));
 }
 
 function gpus(now) {
-  const columns = [{ name: "GPU" }, { name: "Memory" }, { name: "Utilisation" }, { name: "Temperature", number: true }, { name: "Power", number: true }];
-  return panel("GPUs", table("GPUs", columns, now.gpus.map((gpu) => ({
-    key: String(gpu.index),
-    cells: [`${gpu.index} · ${gpu.name}`, meter(gpu.memory_used / gpu.memory_total, `${bytes(gpu.memory_used)} of ${bytes(gpu.memory_total)}`, fullness(gpu.memory_used / gpu.memory_total)),
-      meter(gpu.utilisation, share(gpu.utilisation, 0)), gpu.temperature === null ? "–" : `${count(gpu.temperature)} °C`, gpu.power === null ? "–" : `${count(gpu.power)} W`],
-  }))));
+  const names = columns("GPU", "Memory", "Utilisation", ">Temperature", ">Power");
+  const row = (gpu) => {
+    const used = gpu.memory_used / gpu.memory_total;
+    return {
+      key: String(gpu.index),
+      cells: [
+        `${gpu.index} · ${gpu.name}`,
+        meter(used, `${bytes(gpu.memory_used)} of ${bytes(gpu.memory_total)}`, fullness(used)),
+        meter(gpu.utilisation, share(gpu.utilisation, 0)),
+        gpu.temperature === null ? "–" : `${count(gpu.temperature)} °C`,
+        gpu.power === null ? "–" : `${count(gpu.power)} W`,
+      ],
+    };
+  };
+  return panel("GPUs", table("GPUs", names, now.gpus.map(row)));
 }
 
 function latest(now) {
-  if (!now.recent.length) return panel("Latest requests", empty("Nobody has asked anything yet. The ", h("a", { href: "#playground" }, "playground"), " is a place to begin."));
+  if (!now.recent.length) {
+    const begin = [h("a", { href: "#playground" }, "playground"), " is a place to begin."];
+    return panel("Latest requests", empty("Nobody has asked anything yet. The ", ...begin));
+  }
+  const rows = now.recent.slice(0, SHOWN_REQUESTS).map((request) => requestRow(request, false));
   return panel("Latest requests",
-    h("ul", { class: "requests brief" }, now.recent.slice(0, SHOWN_REQUESTS).map((request) => requestRow(request, now.at, false))),
+    h("ul", { class: "requests brief" }, rows),
     h("p", { class: "note" }, h("a", { href: "#requests" }, "All recent requests")));
 }

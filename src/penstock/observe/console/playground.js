@@ -34,7 +34,8 @@ function shown(pane, role, text = "") {
 }
 
 function body(pane) {
-  const content = { model: by(`model-${pane.index}`).value, messages: pane.messages, stream: true, stream_options: { include_usage: true } };
+  const model = by(`model-${pane.index}`).value;
+  const content = { model, messages: pane.messages, stream: true, stream_options: { include_usage: true } };
   if (by("max-tokens").value) content.max_tokens = Number(by("max-tokens").value);
   if (by("temperature").value) content.temperature = Number(by("temperature").value);
   return content;
@@ -70,7 +71,8 @@ async function answer(pane, signal) {
   if (failure?.name === "AbortError") facts.append(h("b", {}, `${facts.textContent ? " · " : ""}stopped`));
   else if (failure) {
     turn.classList.add("failed");
-    turn.append(h("p", { class: "bad" }, failure instanceof RefusedError || failure.told ? failure.message : "The connection to the server broke."));
+    const told = failure instanceof RefusedError || failure.told;
+    turn.append(h("p", { class: "bad" }, told ? failure.message : "The connection to the server broke."));
     return "The answer failed.";
   }
   return `The answer has ${count(said.usage?.completion_tokens ?? 0)} tokens, in ${milliseconds(ms)}.`;
@@ -156,5 +158,7 @@ export function playground(wantKey) {
     panes[1].messages = []; // it has not heard what was said before
     turns(panes[1]).replaceChildren();
   });
-  for (const pane of panes) by(`model-${pane.index}`).addEventListener("change", (event) => (pane.chosen = event.target.value));
+  for (const pane of panes) {
+    by(`model-${pane.index}`).addEventListener("change", (event) => (pane.chosen = event.target.value));
+  }
 }

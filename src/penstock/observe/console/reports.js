@@ -6,15 +6,16 @@ import { day } from "./format.js";
 
 export function reports(now) {
   if (!now.reports.length) {
-    return [empty("No report is kept here yet. ", h("code", {}, "penstock bench serve --report FILE"), " measures a server and writes one.")];
+    const how = [h("code", {}, "penstock bench serve --report FILE"), " measures a server and writes one."];
+    return [empty("No report is kept here yet. ", ...how)];
   }
-  return [
-    h("ul", { class: "panel report-list" },
-      now.reports.map((report) =>
-        h("li", { "data-key": report.name },
-          h("button", { type: "button", class: "link", "data-report": report.name, "data-title": report.title || report.name }, report.title || report.name),
-          h("span", { class: "soft" }, report.name), h("span", { class: "soft" }, day(report.at))))),
-  ];
+  const row = (report) => {
+    const title = report.title || report.name;
+    return h("li", { "data-key": report.name },
+      h("button", { type: "button", class: "link", "data-report": report.name, "data-title": title }, title),
+      h("span", { class: "soft" }, report.name), h("span", { class: "soft" }, day(report.at)));
+  };
+  return [h("ul", { class: "panel report-list" }, now.reports.map(row))];
 }
 
 export function reportButtons() {
