@@ -181,3 +181,34 @@ def test_waiting_in_the_engine_is_waiting(engine: Door) -> None:
     ask(engine, "behind", "m", "and you?", max_tokens=2)
     first.join()
     assert named(engine, "behind")[0] == "queued"
+
+
+def test_who_was_set_back_for_want_of_memory_was_preempted(default_model: Path, tmp_path: Path) -> None:
+    config = {
+        "model": str(default_model),
+        "served_model_name": "m",
+        "max_running": 2,
+        "max_model_len": 256,
+        "kv_cache_memory": "8M",  # less than two answers of the length below
+        "slow": {"e2e": "500ms"},
+        "log_format": "json",
+    }
+    door = Door(tmp_path, config)
+    try:
+        fields = {"max_tokens": 200, "ignore_eos": True}
+        asking = [
+            threading.Thread(target=ask, args=(door, id, "m", words(number, 5)), kwargs=fields)
+            for number, id in enumerate(("one", "two"))
+        ]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        assert door.metric("vllm:num_preemptions_total") > 0
+        back = next(line for line in (told(door, "one"), told(door, "two")) if line["preemptions"])
+        assert next(iter(back["causes"])) == "preempted", back
+        assert sum(told(door, id)["preemptions"] for id in ("one", "two")) == door.metric(
+            "vllm:num_preemptions_total"
+        )
+    finally:
+        door.stop()

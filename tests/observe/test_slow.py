@@ -86,6 +86,7 @@ def test_tokens_that_take_longer_than_usual_are_a_slow_decode_and_many_a_long_an
     assert causes(made, usual(tpot=0.01), made.ended) == {"slow decode": pytest.approx(9.0)}
     assert named(made, usual(tpot=0.1)) == ["long answer"]
     assert named(made, usual(tpot=0.05)) == ["slow decode", "long answer"]
+    assert named(made, usual(tpot=0.08)) == ["slow decode", "long answer"], "what was asked for is named last"
     assert named(made, Usual()) == ["long answer"], "what is usual is not known yet"
 
 
