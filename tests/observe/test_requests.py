@@ -14,6 +14,7 @@ from penstock.config import (
     SloConfig,
     TenantConfig,
 )
+from penstock.gateway.accounts.limits import CONCURRENCY, QUOTA, RATE, TOKENS
 from penstock.observe.labels import OTHER
 from penstock.observe.metrics import Metrics
 from penstock.observe.objectives import Objective, Promise
@@ -125,6 +126,8 @@ def test_slow_requests_are_counted_by_their_first_cause() -> None:
         (record(completion_tokens=11, ttft=0.5, seconds=2.0), {"errors": True, "ttft": True, "tpot": False}),
         (record("failed"), {"errors": False, "ttft": False}),
         (record("shed", ttft=None), {"errors": False, "ttft": False}),
+        (record("shed", ttft=None, code="queue_full"), {"errors": False, "ttft": False}),
+        *((record("shed", ttft=None, code=code), {}) for code in (RATE, TOKENS, CONCURRENCY, QUOTA)),
         (record("rejected", ttft=None), {}),
         (record("aborted", ttft=None, seconds=0.4), {"errors": True, "ttft": True}),
         (record("aborted", ttft=None, seconds=9.0), {"errors": True, "ttft": False}),

@@ -114,7 +114,8 @@ class Objectives:
     judged: Family[Counter] = _counter(
         "penstock_slo_requests",
         "Requests by objective (ttft, errors, tpot) and verdict (good, bad): bad were slow, failed or shed. "
-        "Not in it: rejected ones; of ttft and tpot, those of class batch; of tpot, those without one.",
+        "Not in it: rejected ones, those beyond their tenant's own limits; of ttft and tpot, those of class "
+        "batch; of tpot, those without one.",
         *_MODEL, "objective", "verdict",
     )  # fmt: skip
     slo_bound: Family[Gauge] = _gauge(

@@ -12,6 +12,10 @@ from penstock.observe.record import RequestRecord
 Objective = Literal["ttft", "errors", "tpot"]
 # May wait as long as it must: it is promised an answer, not a quick one.
 PATIENT: Final = "batch"
+# Codes of refusals that a tenant's own limits made: no server could have answered, so nobody need be called.
+OWN_LIMITS: Final = frozenset(
+    {"rate_limit_exceeded", "tokens_limit_exceeded", "concurrency_limit_exceeded", "insufficient_quota"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,12 @@ class Promise:
     def verdicts(self, record: RequestRecord) -> list[tuple[Objective, bool]]:
         """Each objective that the request counts for, and whether it was kept.
 
-        Everybody who was let in or refused counts: a first token that never came was not in time. Only what
-        was wrong itself does not, and whoever left before there was anything to complain about was content.
+        Everybody who was let in or shed counts: a first token that never came was not in time. Only what was
+        wrong itself or beyond its tenant's limits does not, and whoever left before there was anything to
+        complain about was content.
         """
         outcome = record.outcome
-        if outcome == "rejected":
+        if outcome == "rejected" or (outcome == "shed" and record.code in OWN_LIMITS):
             return []
         kept = outcome == "ok" or outcome == "aborted"
         if record.service_class == PATIENT:
