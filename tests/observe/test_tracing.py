@@ -200,6 +200,14 @@ def test_the_share_is_the_configurations_then_the_environments() -> None:
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
         ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem"},
+            "OTEL_EXPORTER_OTLP_CERTIFICATE names /no/such.pem, which cannot be read",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c", "OTEL_EXPORTER_OTLP_CERTIFICATE": __file__},
+            "name a PEM file",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(environ: dict[str, str], said: str) -> None:

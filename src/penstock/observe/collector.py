@@ -7,7 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Final
 
 _LATER: Final = frozenset({408, 429, 502, 503, 504})  # the same may be taken another time
@@ -21,31 +21,39 @@ class UndeliveredError(Exception):
         self.later = later
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Where spans go."""
+    """Where spans go. `certificate`: a file of authorities to trust in place of the system's."""
 
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    timeout: float = 10.0  # seconds
-    compressed: bool = False
-    certificate: str | None = None  # a file of authorities to trust in place of the system's
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        compressed: bool = False,
+        certificate: str | None = None,
+        timeout: float = 10.0,  # seconds
+    ) -> None:
+        self.url = url
+        self._headers = {**headers, "Content-Type": "application/x-protobuf"}
+        self._compressed = compressed
+        self._timeout = timeout
+        # Reads the authorities' certificates, which takes milliseconds: once.
+        secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=certificate))
+        self._opener = urllib.request.build_opener(_NoRedirects(), secure)
 
     def send(self, body: bytes) -> None:
         """Raises UndeliveredError."""
-        headers = {**self.headers, "Content-Type": "application/x-protobuf"}
-        if self.compressed:
-            body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+        headers = self._headers
+        if self._compressed:
+            body, headers = gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
         request = urllib.request.Request(self.url, body, headers, method="POST")
         try:
-            context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
-            handlers = [_NoRedirects(), *([urllib.request.HTTPSHandler(context=context)] if context else [])]
-            with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout) as response:
+            with self._opener.open(request, timeout=self._timeout) as response:
                 response.read()
         except urllib.error.HTTPError as error:
             with error:
                 raise UndeliveredError(f"status {error.code}", later=error.code in _LATER) from None
-        except (OSError, ValueError) as error:  # nobody there, a name that is none, a broken answer, TLS
+        except (OSError, ValueError, HTTPException) as error:  # nobody there, TLS, a broken answer
             why = getattr(error, "reason", None) or error
             raise UndeliveredError(f"{type(why).__name__}: {why}", later=True) from None
 

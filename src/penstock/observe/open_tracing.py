@@ -48,12 +48,19 @@ def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ)
         )
     from penstock.observe.tracing import Tracing
 
-    collector = Collector(
-        url=url,
-        headers={**pairs(_variable(environ, "HEADERS")), **(config.headers or {})},
-        compressed=_variable(environ, "COMPRESSION") == "gzip",
-        certificate=_variable(environ, "CERTIFICATE") or None,
-    )
+    certificate = _variable(environ, "CERTIFICATE") or None
+    try:
+        collector = Collector(
+            url,
+            {**pairs(_variable(environ, "HEADERS")), **(config.headers or {})},
+            compressed=_variable(environ, "COMPRESSION") == "gzip",
+            certificate=certificate,
+        )
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            f"OTEL_EXPORTER_OTLP_CERTIFICATE names {certificate}, which cannot be read as certificates "
+            f"({error.strerror or error}); name a PEM file."
+        ) from None
     return Tracing(collector, share(config, environ), _resource(config, environ), __version__)
 
 

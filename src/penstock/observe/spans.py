@@ -44,7 +44,7 @@ _DETAILS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
     """Times are nanoseconds since the epoch."""
 
@@ -62,21 +62,26 @@ class Span:
 def spans_of(record: RequestRecord, trace: Trace) -> list[Span]:
     """The request's own first. The wall clock is asked once, when a request arrives: if it is set meanwhile,
     spans still last as long as what they are of."""
-    spans = [_whole(record, trace)]
-    attempts = [(phase, phase.span or new_span()) for phase in record.phases if phase.name == "attempt"]
-    ids = {id(phase): span for phase, span in attempts}
+    arrived, wall = record.arrived, int(record.wall * 1e9)
+    spans = [_whole(record, trace, wall)]
+    attempts: list[tuple[Phase, int]] = []
     for phase in record.phases:
-        parent = trace.span
-        if phase.name != "attempt":
-            parent = next((span for attempt, span in attempts if _within(phase, attempt)), parent)
+        parent, span = trace.span, phase.span or new_span()
+        if phase.name == "attempt":
+            attempts.append((phase, span))
+        else:  # what happened in an attempt comes after it
+            for attempt, above in attempts:
+                if attempt.start <= phase.start and phase.end <= attempt.end:
+                    parent = above
+        start = wall + int((phase.start - arrived) * 1e9)
         spans.append(
             Span(
-                ids.get(id(phase)) or new_span(),
+                span,
                 parent,
                 phase.name,
                 "client" if phase.span else "internal",  # another server has been told of it
-                _nanoseconds(record, phase.start),
-                _nanoseconds(record, max(phase.start, phase.end)),
+                start,
+                max(start, wall + int((phase.end - arrived) * 1e9)),
                 {_DETAILS[phase.name]: phase.detail} if phase.detail and phase.name in _DETAILS else {},
                 phase.failed,
             )
@@ -84,15 +89,7 @@ def spans_of(record: RequestRecord, trace: Trace) -> list[Span]:
     return spans
 
 
-def _within(phase: Phase, attempt: Phase) -> bool:
-    return attempt.start <= phase.start and phase.end <= attempt.end
-
-
-def _nanoseconds(record: RequestRecord, moment: float) -> int:
-    return round(record.wall * 1e9) + round((moment - record.arrived) * 1e9)
-
-
-def _whole(record: RequestRecord, trace: Trace) -> Span:
+def _whole(record: RequestRecord, trace: Trace, wall: int) -> Span:
     operation = _OPERATIONS.get(record.operation, record.operation)
     attributes: dict[str, Value] = {
         OPERATION: operation,
@@ -131,8 +128,8 @@ def _whole(record: RequestRecord, trace: Trace) -> Span:
         trace.parent,
         name,
         "server",
-        _nanoseconds(record, record.arrived),
-        _nanoseconds(record, max(record.arrived, record.ended)),
+        wall,
+        wall + max(0, int(record.seconds * 1e9)),
         attributes,
         # A request that was wrong is no failure of the server.
         record.outcome in ("failed", "shed") and record.status != 429,
