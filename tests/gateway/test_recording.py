@@ -375,6 +375,21 @@ async def test_waiting_for_an_answer_that_is_shared_is_the_caches_time(stream: b
     assert record.outcome == "ok"
 
 
+async def test_a_phase_that_was_cut_short_ends_with_the_request() -> None:
+    client = Answer()
+    async with front(memory()) as door:
+        kept = Kept(door.gateway)
+        body = plan(3, pause=0.4)
+        asking = [asyncio.create_task(door.ask(body)), asyncio.create_task(door.ask(body, answer=client))]
+        await asyncio.sleep(0.2)
+        client.left.set()
+        await asyncio.gather(*asking)
+    follower, leader = kept.records
+    assert (follower.outcome, leader.outcome) == ("aborted", "ok")
+    assert shape(follower) == ["admission", "cache"]
+    assert follower.phases[1].seconds == pytest.approx(0.2, abs=0.1)
+
+
 async def test_choosing_a_tier_and_a_second_look_at_its_answer() -> None:
     models = [ModelConfig(name=name) for name in ("cheap", "dear")]
     tiers = [

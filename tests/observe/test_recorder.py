@@ -7,7 +7,7 @@ import time
 import pytest
 
 from penstock.observe.recent import Recent
-from penstock.observe.record import Phase, RequestRecord
+from penstock.observe.record import RequestRecord
 from penstock.observe.recorder import Recorder
 
 
@@ -34,17 +34,6 @@ def test_a_listener_that_raises_is_logged_once_and_harms_nobody(caplog: pytest.L
     assert [each.id for each in recent] == ["2", "1", "0"]
     [line] = caplog.records
     assert "Broken failed on request 0" in line.getMessage()
-
-
-def test_a_phase_that_was_cut_short_ends_with_the_request() -> None:
-    made = record()
-    made.phases = [
-        Phase("cache", made.arrived, made.arrived + 0.001),
-        Phase("queue", made.arrived + 0.001, 0.0),
-    ]
-    Recorder().finish(made)
-    assert made.phases[0].seconds == pytest.approx(0.001)
-    assert made.phases[1].end == made.ended > made.arrived
 
 
 def test_only_the_last_are_remembered_and_fewer_after_a_change() -> None:

@@ -84,6 +84,8 @@ def failed(record: RequestRecord, error: BaseException, *, started: bool) -> Non
     """How it ended without a whole answer; `started`: the client has seen a part of one."""
     if not record.completion_tokens:
         record.first_token = 0.0  # a stream was opened at most
+    for phase in record.phases:
+        phase.end = phase.end or time.monotonic()  # cut short
     if isinstance(error, ClientGoneError):
         record.outcome, record.status, record.code = "aborted", CLIENT_LEFT, ""
         return

@@ -33,10 +33,8 @@ class Recorder:
         self._failed.discard(listener)
 
     def finish(self, record: RequestRecord) -> None:
-        """It has ended now, and with it what had not come to an end of its own."""
-        record.ended = now = time.monotonic()
-        for phase in record.phases:
-            phase.end = phase.end or now
+        """It has ended now."""
+        record.ended = time.monotonic()
         for listener in self._listeners:
             try:
                 listener.finished(record)

@@ -15,6 +15,8 @@ from penstock.observe.slow import Cause, Usual, causes
 
 TIMES_THE_MEDIAN: Final = 10.0
 KNOWN: Final = 30  # requests, before a median is believed
+SURE: Final = 300  # requests, after which one of a few is enough to know what is usual
+FEW: Final = 8
 # Lines in one stretch of time; what is beyond is counted.
 LINES: Final = 20
 STRETCH_SECONDS: Final = 10.0
@@ -26,10 +28,11 @@ logger = logging.getLogger("penstock.slow")
 class _Model:
     """What is slow for one model, in seconds; `least`: whatever took no longer was not."""
 
-    __slots__ = ("_e2e", "_ttft", "least", "usual")
+    __slots__ = ("_e2e", "_ttft", "least", "seen", "usual")
 
     def __init__(self) -> None:
         self.usual = Usual()
+        self.seen = 0  # requests
 
     def limit(self, ttft: float, e2e: float | None) -> None:
         self._ttft, self._e2e = ttft, e2e
@@ -89,6 +92,9 @@ class SlowRequests:
             record.causes = tuple(found)
             if self._config.log:
                 self._tell(record, found)
+        known.seen += 1
+        if known.seen > SURE and known.seen % FEW:
+            return
         if record.outcome == "ok" and record.cache not in _NOBODY:
             known.usual.add(record)
 
