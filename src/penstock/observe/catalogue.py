@@ -247,7 +247,7 @@ class Engines:
         also="vllm:kv_cache_usage_perc",
     )  # fmt: skip
     kv_bytes: Family[Gauge] = _gauge(
-        "penstock_kv_cache_bytes", "Memory set aside for the KV cache, used or not.", *_ENGINE
+        "penstock_kv_cache_bytes", "Memory set aside for the KV cache, used or not.", *_ENGINE, "device"
     )
     kv_waste: Family[Gauge] = _gauge(
         "penstock_kv_waste_ratio", "Share of allocated KV positions that held no token.", *_ENGINE

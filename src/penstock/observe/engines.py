@@ -30,7 +30,6 @@ _READINGS: Final[dict[str, Callable[[WatchedEngine], float]]] = {
     "running": lambda engine: engine.stats.running,
     "engine_waiting": lambda engine: engine.stats.waiting,
     "kv_usage": lambda engine: engine.stats.kv_usage,
-    "kv_bytes": lambda engine: engine.info.kv_cache_bytes,
     "kv_waste": lambda engine: engine.stats.kv_waste,
     "prompt_tokens": lambda engine: engine.stats.prompt_tokens,
     "generated_tokens": lambda engine: engine.stats.generated_tokens,
@@ -63,6 +62,10 @@ def tell_engines(families: Families, engines: Iterable[WatchedEngine]) -> None:
             ((each.model, each.number, str(each.info.block_size), str(each.info.num_blocks)), 1.0)
             for each in engines
         ),
+    )
+    copy(
+        families.kv_bytes,
+        (((each.model, each.number, each.info.device), each.info.kv_cache_bytes) for each in engines),
     )
     copy(families.model_info, ((_identity(each), 1.0) for each in engines))
 

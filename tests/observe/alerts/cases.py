@@ -145,7 +145,9 @@ def memory(instance: str, used: float, kv: float = 0, kv_usage: float = 0) -> Se
     }
     if kv:
         found |= {
-            f'penstock_kv_cache_bytes{{{where},model_name="m",engine="0"}}': f"{kv * 1e9:g}x30",
+            f'penstock_kv_cache_bytes{{{where},model_name="m",engine="0",device="cuda"}}': f"{kv * 1e9:g}x30",
+            f'penstock_kv_cache_bytes{{{where},model_name="m",engine="1",device="cpu"}}': "50e9x30",
+            f'penstock_kv_usage_ratio{{{where},model_name="m",engine="1"}}': "0x30",
             f'penstock_kv_usage_ratio{{{where},model_name="m",engine="0"}}': f"{kv_usage:g}x30",
         }
     return found

@@ -15,7 +15,8 @@ _ERROR: Final = "instance, gpu, xid"
 # Engines reserve the memory of their KV cache when they start: blocks that no request holds are not in use.
 MEMORY_IN_USE: Final = (
     "(sum by (instance) (penstock_gpu_memory_used_bytes)\n"
-    "- (sum by (instance) (penstock_kv_cache_bytes * (1 - penstock_kv_usage_ratio))"
+    '- (sum by (instance) (penstock_kv_cache_bytes{device!="cpu"}'
+    " * ignoring (device) (1 - penstock_kv_usage_ratio))"
     " or 0 * sum by (instance) (penstock_gpu_memory_used_bytes)))\n"
     "/ sum by (instance) (penstock_gpu_memory_total_bytes)"
 )
