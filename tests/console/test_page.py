@@ -241,6 +241,14 @@ def test_a_report_is_shown_with_its_style_and_without_its_script(
     expect(heading).to_be_hidden()
 
 
+def test_a_clock_that_was_set_back_harms_nothing(stage: Stage, url: str, opens: Opens) -> None:
+    stage.state = states.busy()
+    stage.state.at -= 3600
+    page = opens(url)
+    expect(page.get_by_role("region", name="Firing alerts")).to_contain_text("for 0 s")
+    expect(page.get_by_role("region", name="Requests", exact=True)).to_contain_text("42.5 /s")
+
+
 def test_the_page_comes_back_when_the_server_does(stage: Stage, url: str, opens: Opens) -> None:
     page = opens(url)
     live(page)

@@ -44,9 +44,10 @@ function sync(parent, fresh) {
     if (match && match.nodeType === node.nodeType && match.nodeName === node.nodeName) {
       if (match === at) at = at.nextSibling;
       else parent.insertBefore(match, at);
-      morph(match, node);
+      if (!node.make) morph(match, node);
+      else if (match.version !== node.version) morph(match, made(node));
     } else {
-      parent.insertBefore(node, at);
+      parent.insertBefore(made(node), at);
     }
   }
   while (at) {
@@ -58,7 +59,23 @@ function sync(parent, fresh) {
 
 const keyOf = (node) => node.dataset?.key;
 
+/** An element that is made only if there is none yet of this key and version: for long lists of what stays. */
+export function lasts(tag, key, version, make) {
+  return Object.assign(h(tag, { "data-key": key }), { version, make });
+}
+
+/** It, and all in it that was to be made later. */
+function made(node) {
+  if (node.make) {
+    const { version } = node;
+    return Object.assign(h(node.localName, { "data-key": node.dataset.key }, node.make()), { version });
+  }
+  for (const later of node.querySelectorAll?.("[data-key]") ?? []) if (later.make) later.replaceWith(made(later));
+  return node;
+}
+
 function morph(old, fresh) {
+  old.version = fresh.version;
   if (old.nodeType !== Node.ELEMENT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;

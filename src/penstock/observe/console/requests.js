@@ -1,7 +1,7 @@
 // The requests that have ended lately, each with where its time went.
 
 import { phaseClass, phaseLegend, timeline } from "./charts.js";
-import { badge, by, columns, empty, h, table } from "./dom.js";
+import { badge, by, columns, empty, h, lasts, table } from "./dom.js";
 import { clock, count, dollars, milliseconds, plural } from "./format.js";
 
 const TONES = { ok: "good", failed: "bad", shed: "warn", rejected: "warn", aborted: "unknown" };
@@ -45,6 +45,11 @@ function fits(request, kind, text) {
 
 /** A row of the list; with `opens` it is a button that shows the details. */
 export function requestRow(request, opens) {
+  const open = opens && opened.has(request.id);
+  return lasts("li", request.id, open, () => rowOf(request, opens, open)); // it has ended: it stays as it is
+}
+
+function rowOf(request, opens, open) {
   const elsewhere = request.served_by && request.served_by !== request.model;
   const cells = [
     h("span", { class: "when soft" }, clock(ended(request))),
@@ -59,12 +64,9 @@ export function requestRow(request, opens) {
     figure("tokens", `${count(request.prompt_tokens)} → ${count(request.completion_tokens)}`),
     figure("cost", dollars(request.dollars)),
   ];
-  if (!opens) return h("li", { "data-key": request.id }, h("div", { class: "request-head" }, cells));
-  const open = opened.has(request.id);
+  if (!opens) return [h("div", { class: "request-head" }, cells)];
   const pressed = { "aria-expanded": String(open), "data-action": "expand", "data-id": request.id };
-  return h("li", { "data-key": request.id },
-    h("button", { type: "button", class: "request-head", ...pressed }, cells),
-    open && details(request));
+  return [h("button", { type: "button", class: "request-head", ...pressed }, cells), open && details(request)];
 }
 
 const figure = (name, text) => h("span", { class: "number", "data-name": name }, text);
