@@ -53,7 +53,8 @@ def test_the_document_lists_what_is_routed(server: Server) -> None:
     paths = server.get("/openapi.json").json()["paths"]
     assert set(paths) == {operation.path for operation in OPERATIONS}
     for operation in OPERATIONS:
-        if operation.method == "get" and "{" not in operation.path:
+        endless = operation.response is None and operation.chunk is not None
+        if operation.method == "get" and "{" not in operation.path and not endless:
             assert server.get(operation.path).status == 200, operation.path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,32 @@ Salt = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; '-' is stdout.")
 ]
+
+
+def _html(context: typer.Context, path: str | None) -> str | None:
+    """The file to write; `console` is where a server on this machine shows it to its administrators."""
+    if path != "console":
+        return path
+    from penstock.cli.state import state_settings
+    from penstock.gateway.console.reports import FOLDER
+    from penstock.gateway.store import state_folder
+
+    folder = state_folder(state_settings(None, None).state_dir) / FOLDER
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}; name a file with --html.") from None
+    return str(folder / f"{context.info_name}-{time.strftime('%Y-%m-%d-%H%M%S')}.html")
+
+
 Html = Annotated[
-    str | None, typer.Option("--html", metavar="FILE", help="Write a page with tables and plots.")
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        callback=_html,
+        help="Write a page with tables and plots; 'console' shows it in the console of a server here.",
+    ),
 ]
 PricePerHour = Annotated[
     float | None,

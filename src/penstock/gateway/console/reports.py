@@ -39,10 +39,13 @@ class Reports:
         for path in paths:
             try:
                 with path.open("rb") as file:
-                    title = _TITLE.search(file.read(_HEAD_BYTES))
+                    head = file.read(_HEAD_BYTES)
                 at = path.stat().st_mtime
             except OSError:  # it is being replaced, or is not ours to read
                 continue
+            if not head:  # of a measurement that goes on, or has failed
+                continue
+            title = _TITLE.search(head)
             text = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else path.name
             found.append(ReportNow(name=path.name, title=text, at=at))
         return sorted(found, key=lambda report: report.at, reverse=True)[:MOST]
