@@ -43,7 +43,7 @@ def rules(promises: Promises) -> Iterator[Rule]:
         restarts,
         f"{increase('penstock_engine_restarts_total', window, 'model_name, engine')} > {restarts.bound:g}",
         "Engine {{ $labels.engine }} of {{ $labels.model_name }} dies again and again.",
-        "The log has the cause of each death. A request that kills engines is quarantined after its second.",
+        "The log has the cause of each death: want of memory, a driver's fault, or a request that kills.",
     )
 
 

@@ -56,4 +56,5 @@ def _alert(objective: str, target: float, burn: BurnRate) -> Rule:
         f"objective {objective}: at least {factor:.3g} times as many as {target:.5g} allows, "
         f"for {span(burn.long)}.",
         action=_ADVICE[objective],
+        section="burn-rates",
     )

@@ -49,6 +49,7 @@ class Alert:
     expr: str
     summary: str  # one line, with Prometheus's templates
     action: str  # what to look at first
+    section: str = ""  # of docs/alerts.md; its own otherwise
 
     def as_dict(self) -> dict[str, Any]:
         held = {"for": span(self.hold)} if self.hold else {}
@@ -60,7 +61,7 @@ class Alert:
             "annotations": {
                 "summary": self.summary,
                 "description": self.action,
-                "runbook": f"docs/alerts.md#{self.name.lower()}",
+                "runbook": f"docs/alerts.md#{self.section or self.name.lower()}",
             },
         }
 
