@@ -52,13 +52,13 @@ CASES: list[tuple[str, Watched, Watched]] = [
     ),
     (
         "PenstockTtftVeryHigh",
-        model(everywhere(urgent_ttft={bucket(2.5): 30})),
-        model(everywhere(urgent_ttft={bucket(2.5): 3})),
+        model(everywhere(ttft={bucket(2.5): 30})),
+        model(everywhere(ttft={bucket(2.5): 3})),
     ),
     (
         "PenstockTtftHigh",
-        model(everywhere(urgent_ttft={bucket(1.3): 30})),
-        model(everywhere(urgent_ttft={bucket(0.4): 30}, ttft={bucket(30.0): 30})),
+        model(everywhere(ttft={bucket(1.3): 30})),
+        model(everywhere(ttft={bucket(0.4): 30, bucket(30.0): 30}, batch_ttft={bucket(30.0): 30})),
     ),
     (
         "PenstockTpotDeviates",

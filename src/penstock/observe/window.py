@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.observe.objectives import PATIENT, Promise
+from penstock.observe.objectives import PATIENT
 from penstock.observe.record import RequestRecord
 
 # Seconds of each window that can be asked for, and the width of the slots it is made of. Longer ones have
@@ -21,13 +21,13 @@ _SPREAD: Final = 10  # the widest slots with distributions
 
 _PER_DOUBLING: Final = 8  # buckets: each is 9% wide
 _LEAST: Final = 1e-5  # seconds
-_MOST: Final = 1e6
+_LOWEST: Final = math.floor(_PER_DOUBLING * math.log2(_LEAST))
 
 Spread = dict[int, int]  # how many there were, by number of bucket
 
 
 def bucket(seconds: float) -> int:
-    return math.floor(math.log2(min(max(seconds, _LEAST), _MOST)) * _PER_DOUBLING)
+    return math.floor(_PER_DOUBLING * math.log2(seconds)) if seconds > _LEAST else _LOWEST
 
 
 def quantile(spread: Mapping[int, int], share: float) -> float | None:
@@ -55,24 +55,53 @@ class Sums(msgspec.Struct):
     tpot_count: int = 0
     judged: dict[str, int] = msgspec.field(default_factory=dict)  # by objective
     bad: dict[str, int] = msgspec.field(default_factory=dict)  # of these
+    causes: dict[str, int] = msgspec.field(default_factory=dict)  # of slow ones
     ttft: Spread = msgspec.field(default_factory=dict)
-    urgent_ttft: Spread = msgspec.field(default_factory=dict)  # without batch work, which waits by design
+    batch_ttft: Spread = msgspec.field(default_factory=dict)  # of these; such work waits by design
     tpot: Spread = msgspec.field(default_factory=dict)
     e2e: Spread = msgspec.field(default_factory=dict)
-    causes: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def add(self, other: Sums, *, spread: bool = True) -> None:
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in (*_TALLIES, *_SPREADS) if spread else _TALLIES:
-            mine = getattr(self, name)
-            for key, count in getattr(other, name).items():
-                mine[key] = mine.get(key, 0) + count
+    def add(self, other: Sums, sign: int = 1, *, spread: bool = True) -> None:
+        """Add it, or with a `sign` of -1 take it out again; without `spread`, its counts alone."""
+        self.requests += sign * other.requests
+        self.failed += sign * other.failed
+        self.shed += sign * other.shed
+        self.input_tokens += sign * other.input_tokens
+        self.cached_tokens += sign * other.cached_tokens
+        self.output_tokens += sign * other.output_tokens
+        self.dollars += sign * other.dollars
+        self.tpot_seconds += sign * other.tpot_seconds
+        self.tpot_count += sign * other.tpot_count
+        _add(self.judged, other.judged, sign)
+        _add(self.bad, other.bad, sign)
+        _add(self.causes, other.causes, sign)
+        if spread:
+            _add(self.ttft, other.ttft, sign)
+            _add(self.batch_ttft, other.batch_ttft, sign)
+            _add(self.tpot, other.tpot, sign)
+            _add(self.e2e, other.e2e, sign)
+
+    @property
+    def urgent_ttft(self) -> Spread:
+        left = dict(self.ttft)
+        _add(left, self.batch_ttft, -1)
+        return left
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.judged)
 
 
-_TALLIES: Final = ("judged", "bad")
-_SPREADS: Final = ("ttft", "urgent_ttft", "tpot", "e2e", "causes")
-_COUNTS: Final = tuple(name for name in Sums.__struct_fields__ if name not in (*_TALLIES, *_SPREADS))
+Key = TypeVar("Key")
+
+
+def _add(mine: dict[Key, int], others: Mapping[Key, int], sign: int) -> None:
+    for key, count in others.items():
+        left = mine.get(key, 0) + sign * count
+        if left:
+            mine[key] = left
+        else:
+            mine.pop(key, None)
+
 
 ByModel = dict[str, Sums]
 
@@ -92,109 +121,149 @@ class Second(msgspec.Struct):
     waiting: int = 0
     ttft: Spread = msgspec.field(default_factory=dict)
 
+    def add(self, other: Second) -> None:
+        self.requests += other.requests
+        self.output_tokens += other.output_tokens
+        self.waiting += other.waiting
+        _add(self.ttft, other.ttft, 1)
+
+
+Judged = Iterable[tuple[tuple[str, ...], float]]  # model, objective, verdict; how many so far
+
 
 class Window:
-    """Hears of each request that has ended. Requests of models that are not configured count under no name.
+    """Hears of each request that has ended: a few additions. The rest is done once a second.
 
     Slots are numbered by the machine's monotonic clock, which all processes share and nobody can set.
     """
 
     def __init__(
-        self, promised: Callable[[str], Promise], clock: Callable[[], float] = time.monotonic
+        self,
+        models: Callable[[], Container[str]],
+        judged: Callable[[], Judged],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`promised`: what is, for a model."""
-        self._promised = promised
+        """`models`: those that are served; what was asked of others counts under no name. `judged`: the
+        counters of what was."""
+        self._models = models
+        self._judged = judged
         self._clock = clock
+        self._seen = dict(judged())
         self._slots: dict[int, dict[int, ByModel]] = {width: {} for width in _KEPT}
-        self._waiting: dict[int, int] = {}
-        self._rolled = int(clock())  # seconds before this are in the wider slots too
-        self._long: dict[int, tuple[int, ByModel]] = {}
+        self._sums: dict[int, ByModel] = {seconds: {} for seconds in WINDOWS}
+        self._rolled = int(clock())  # seconds before this are in all sums
+        self._first = dict.fromkeys(WINDOWS, 0)  # the oldest slot that is
+        self._history: dict[int, Second] = {}
+        self._now: tuple[int, ByModel] = (-1, {})  # the current second
 
     def finished(self, record: RequestRecord) -> None:
         if record.inside:
             return
-        models = self._slots[1].setdefault(int(self._clock()), {})
-        sums = models.get(record.served_by)
+        number, models = self._now
+        if number != int(record.ended):
+            number = max(int(record.ended), self._rolled)  # whoever is told late has not ended earlier
+            models = self._slots[1].setdefault(number, {})
+            self._now = number, models
+        name = record.served_by or (record.model if record.model in self._models() else "")
+        sums = models.get(name)
         if sums is None:
-            sums = models[record.served_by] = Sums()
+            sums = models[name] = Sums()
         sums.requests += 1
         sums.input_tokens += record.prompt_tokens
-        sums.cached_tokens += record.cached_tokens
         sums.output_tokens += record.completion_tokens
-        sums.dollars += record.dollars
+        if record.cached_tokens:
+            sums.cached_tokens += record.cached_tokens
+        if record.dollars:
+            sums.dollars += record.dollars
+        arrived, first = record.arrived, record.first_token
+        if first:
+            at = bucket(first - arrived)
+            spread = sums.ttft
+            spread[at] = spread.get(at, 0) + 1
+            if record.service_class == PATIENT:
+                sums.batch_ttft[at] = sums.batch_ttft.get(at, 0) + 1
+            tpot = record.tpot
+            if tpot is not None:
+                sums.tpot_seconds += tpot
+                sums.tpot_count += 1
+                at = bucket(tpot)
+                spread = sums.tpot
+                spread[at] = spread.get(at, 0) + 1
+        if record.outcome == "ok":
+            at = bucket(record.ended - arrived)
+            spread = sums.e2e
+            spread[at] = spread.get(at, 0) + 1
+        elif record.outcome == "failed":
+            sums.failed += 1
+        elif record.outcome == "shed":
+            sums.shed += 1
         for cause in record.causes:
             sums.causes[cause] = sums.causes.get(cause, 0) + 1
-        sums.failed += record.outcome == "failed"
-        sums.shed += record.outcome == "shed"
-        for objective, kept in self._promised(record.served_by).verdicts(record):
-            sums.judged[objective] = sums.judged.get(objective, 0) + 1
-            if not kept:
-                sums.bad[objective] = sums.bad.get(objective, 0) + 1
-        ttft, tpot = record.ttft, record.tpot
-        if ttft is not None:
-            _count(sums.ttft, ttft)
-            if record.service_class != PATIENT:
-                _count(sums.urgent_ttft, ttft)
-        if tpot is not None:
-            sums.tpot_seconds += tpot
-            sums.tpot_count += 1
-            _count(sums.tpot, tpot)
-        if record.outcome == "ok":
-            _count(sums.e2e, record.seconds)
 
     def tick(self, waiting: int) -> None:
-        """Once a second: roll seconds that are over into wider slots, and forget what is too old."""
+        """About once a second: what is over goes into all sums, what is too old leaves them."""
         now = int(self._clock())
-        self._waiting[now] = waiting
-        for second in sorted(key for key in self._slots[1] if self._rolled <= key < now):
-            for model, sums in self._slots[1][second].items():
-                for width in _KEPT:
-                    if width > 1:
-                        slot = self._slots[width].setdefault(second // width, {})
-                        slot.setdefault(model, Sums()).add(sums, spread=width <= _SPREAD)
+        if now <= self._rolled:
+            return
+        self._note_judged(now - 1)
+        for number in range(max(self._rolled, now - HISTORY_SECONDS), now):
+            second = self._history[number] = Second(waiting=waiting)
+            for sums in self._slots[1].get(number, {}).values():
+                second.add(Second(sums.requests, sums.output_tokens, 0, sums.ttft))
+        for number in sorted(key for key in self._slots[1] if self._rolled <= key < now):
+            self._roll(number)
         self._rolled = now
+        for seconds, width in WINDOWS.items():
+            self._leave(seconds, width, (now - seconds) // width)
         for width, kept in _KEPT.items():
             _forget(self._slots[width], (now - kept) // width)
-        _forget(self._waiting, now - HISTORY_SECONDS)
+        _forget(self._history, now - HISTORY_SECONDS)
+
+    def _note_judged(self, number: int) -> None:
+        for labels, count in self._judged():
+            more = round(count - self._seen.get(labels, 0.0))
+            self._seen[labels] = count
+            if more > 0:
+                model, objective, verdict = labels
+                sums = self._slots[1].setdefault(number, {}).setdefault(model, Sums())
+                sums.judged[objective] = sums.judged.get(objective, 0) + more
+                if verdict == "bad":
+                    sums.bad[objective] = sums.bad.get(objective, 0) + more
+
+    def _roll(self, number: int) -> None:
+        for model, sums in self._slots[1][number].items():
+            for width, slots in self._slots.items():
+                if width > 1:
+                    slot = slots.setdefault(number // width, {})
+                    slot.setdefault(model, Sums()).add(sums, spread=width <= _SPREAD)
+            for seconds, width in WINDOWS.items():
+                self._sums[seconds].setdefault(model, Sums()).add(sums, spread=width <= _SPREAD)
+
+    def _leave(self, seconds: int, width: int, first: int) -> None:
+        """From now on the window begins with the slot `first`."""
+        slots, models = self._slots[width], self._sums[seconds]
+        before, self._first[seconds] = self._first[seconds], first
+        # Slots are fewer than the numbers between two looks that are far apart.
+        gone = range(before, first) if first - before < len(slots) else slots
+        for number in gone:
+            if before <= number < first:
+                for model, sums in slots.get(number, {}).items():
+                    left = models.get(model)
+                    if left is not None:
+                        left.add(sums, -1)
+                        if not left:
+                            del models[model]  # and with it what the sums of floats are beside nothing
 
     def sums(self, seconds: int) -> ByModel:
-        """Of the last so many seconds (one of `WINDOWS`), by model; the current second is not among them."""
-        width, now = WINDOWS[seconds], int(self._clock())
-        if width <= _SPREAD:
-            return self._summed(seconds, width, now)
-        # Many slots, which change little: looked at a few times a minute.
-        known = self._long.get(seconds)
-        if known is None or known[0] != now // 10:
-            known = self._long[seconds] = (now // 10, self._summed(seconds, width, now))
-        return known[1]
-
-    def _summed(self, seconds: int, width: int, now: int) -> ByModel:
-        found: ByModel = {}
-        first, last = (now - seconds) // width, now // width if width > 1 else now - 1
-        for number, models in self._slots[width].items():
-            if first <= number <= last:
-                for model, sums in models.items():
-                    found.setdefault(model, Sums()).add(sums)
-        return found
+        """Of the last so many seconds (one of `WINDOWS`), by model; the current second is not among them.
+        To be read at once, and not to be changed."""
+        return self._sums[seconds]
 
     def history(self) -> dict[int, Second]:
-        """The last seconds in which something ended or was looked at, by number; the current one excluded."""
-        now = int(self._clock())
-        found: dict[int, Second] = {}
-        for number in range(now - HISTORY_SECONDS, now):
-            models, waiting = self._slots[1].get(number), self._waiting.get(number)
-            if models is None and waiting is None:
-                continue
-            sums = total((models or {}).values())
-            found[number] = Second(sums.requests, sums.output_tokens, waiting or 0, sums.ttft)
-        return found
+        """The last seconds, by number; the current one excluded."""
+        return self._history
 
 
-def _count(spread: Spread, seconds: float) -> None:
-    number = bucket(seconds)
-    spread[number] = spread.get(number, 0) + 1
-
-
-def _forget(slots: dict[int, ByModel] | dict[int, int], before: int) -> None:
+def _forget(slots: dict[int, ByModel] | dict[int, Second], before: int) -> None:
     for number in [number for number in slots if number < before]:
         del slots[number]

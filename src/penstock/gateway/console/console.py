@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ import msgspec
 from penstock import __version__
 from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.console import merge
-from penstock.gateway.console.part import Part, part
+from penstock.gateway.console.part import Part, part, request_now
 from penstock.gateway.console.reports import FOLDER, Reports
 from penstock.gateway.console.samples import Samples
 from penstock.gateway.drains import LOOK_SECONDS, Drains
@@ -22,9 +22,9 @@ from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, StoreError, UsageTable
 from penstock.gateway.store.usage import UsageRow
 from penstock.observe.firing import Alarms, conditions, objectives
-from penstock.observe.objectives import Promise, Promises
+from penstock.observe.objectives import Promises
 from penstock.observe.record import RequestRecord
-from penstock.observe.snapshot import AlertNow, ReportNow, Snapshot, TenantNow
+from penstock.observe.snapshot import AlertNow, ReportNow, RequestNow, Snapshot, TenantNow
 from penstock.observe.window import Sums, Window
 
 logger = logging.getLogger("penstock.console")
@@ -48,7 +48,8 @@ class Console:
         self._drains = drains
         self._leads = leads
         self._started = time.monotonic()
-        self._window = Window(self._promise)
+        self._window = Window(lambda: gateway.metrics.models, self._judged)
+        self._shown: dict[int, tuple[RequestRecord, RequestNow]] = {}
         self._samples = Samples()
         self._alarms = Alarms()
         self._alerts: list[AlertNow] = []
@@ -62,8 +63,16 @@ class Console:
     def enabled(self) -> bool:
         return self._gateway.config.console.enabled
 
-    def _promise(self, model: str) -> Promise:
-        return self._gateway.metrics.promises.of(model)
+    def _judged(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        for labels, counter in self._gateway.metrics.families.judged.children():
+            yield labels, counter.value
+
+    def _recent(self) -> list[RequestNow]:
+        """The last requests as they are shown, each made once."""
+        known, self._shown = self._shown, {}
+        for record in self._gateway.recent:
+            self._shown[id(record)] = known.get(id(record)) or (record, request_now(record))
+        return [shown for _, shown in self._shown.values()]
 
     def finished(self, record: RequestRecord) -> None:
         if self.enabled:
@@ -71,7 +80,7 @@ class Console:
 
     def part(self) -> Part:
         """What this process knows, without asking anybody."""
-        now = part(self._gateway, self._window, self._samples, self._started)
+        now = part(self._gateway, self._window, self._samples, self._recent(), self._started)
         if self._leads:
             now.alerts = self._alerts
         return now

@@ -33,6 +33,8 @@ Some = TypeVar("Some", int, float)
 
 def merged(parts: Sequence[Part]) -> Part:
     """As if one process knew all of it."""
+    if len(parts) == 1:
+        return parts[0]
     models: dict[str, ModelPart] = {}
     for part in parts:
         for model in part.models:
@@ -74,12 +76,7 @@ def _history(parts: Sequence[Part]) -> dict[int, Second]:
     found: dict[int, Second] = {}
     for part in parts:
         for number, second in part.history.items():
-            known = found.setdefault(number, Second())
-            known.requests += second.requests
-            known.output_tokens += second.output_tokens
-            known.waiting += second.waiting
-            for bucket, count in second.ttft.items():
-                known.ttft[bucket] = known.ttft.get(bucket, 0) + count
+            found.setdefault(number, Second()).add(second)
     return dict(sorted(found.items()))
 
 

@@ -44,7 +44,9 @@ class Part(msgspec.Struct, kw_only=True):
     idle_kv_bytes: int = 0  # of the GPUs' memory: reserved by engines, and held by no request
 
 
-def part(gateway: Gateway, window: Window, samples: Samples, started: float) -> Part:
+def part(
+    gateway: Gateway, window: Window, samples: Samples, recent: list[RequestNow], started: float
+) -> Part:
     now, gpus = time.monotonic(), gateway.metrics.gpus
     routing: Mapping[str, RouteTally] | None = None
     if gateway.orchestrator is not None and gateway.orchestrator.tiers:
@@ -59,7 +61,7 @@ def part(gateway: Gateway, window: Window, samples: Samples, started: float) -> 
         tenants=Counter(
             exchange.caller.tenant for exchange in gateway.running() if not exchange.caller.inside
         ),
-        recent=[request_now(record) for record in gateway.recent],
+        recent=recent,
         routing=None if routing is None else dict(routing),
         gpus=[reading.now() for reading in gpus.readings] if gpus is not None else [],
         idle_kv_bytes=_idle_kv_bytes(gateway) if gpus is not None else 0,
