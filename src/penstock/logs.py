@@ -16,6 +16,8 @@ from typing import Any, Final
 # Of the request that is being worked on; set where it comes in, inherited by the tasks and threads it starts.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
+trace_id: ContextVar[int] = ContextVar("trace_id", default=0)  # of its trace, if it belongs to one
+
 LEVEL: Final = "PENSTOCK_LOG_LEVEL"
 FORMAT: Final = "PENSTOCK_LOG_FORMAT"
 
@@ -93,6 +95,8 @@ class JsonLines(logging.Formatter):
             line["process"] = self._process
         if request := request_id.get():
             line["request_id"] = request
+        if trace := trace_id.get():
+            line["trace_id"] = f"{trace:032x}"
         for name, value in getattr(record, "fields", {}).items():
             line.setdefault(name, value)
         if record.exc_info:

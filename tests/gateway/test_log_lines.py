@@ -16,6 +16,7 @@ from tests.servers.http import HangUp, LocalServer, Reply, Request, answer, in_a
 PROMPT = "XYZZY-the-prompt"
 KEY = "plugh-the-upstream-key"
 HEADER = "frotz-the-header"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def tells_everything(request: Request) -> Reply:
@@ -75,7 +76,8 @@ def lines_of(server: LocalServer, good: OpenAIServer, folder: Path, *options: st
             for model in ("telling", "alone"):
                 for stream in (False, True):
                     body = chat(PROMPT, model=model, seed=status, stream=stream)
-                    door.post(CHAT, body, {**key, "X-Request-Id": f"{model}-{status}-{stream:d}"})
+                    headers = {"X-Request-Id": f"{model}-{status}-{stream:d}", "traceparent": TRACE}
+                    door.post(CHAT, body, {**key, **headers})
         for model in ("own", "good", PROMPT):
             for more in ({}, {"temperature": PROMPT}, {"stop": [PROMPT] * 2}, {"tools": PROMPT}):
                 door.post(CHAT, chat(PROMPT, model=model, max_tokens=2, **more), key)
@@ -106,6 +108,7 @@ def test_json_lines_have_their_request_and_no_secret(
     for line in failures:
         assert line["request_id"].startswith(("telling-", "alone-"))
         assert line["process"] in ("0", "1")
+        assert line["trace_id"] in TRACE
     assert {line["request_id"] for line in failures} >= {"telling-429-0", "alone-500-1", "telling-1-0"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from penstock import logs
 from penstock.errors import EngineUnavailableError
 from penstock.gateway.call import CLIENT_LEFT, Call, ClientGoneError
 from penstock.gateway.exchange import Exchange
@@ -25,7 +26,9 @@ def begin(call: Call, operation: Operation, tracing: Tracing | None) -> RequestR
     """The record of a request that has just arrived."""
     record = RequestRecord(call.id, operation.asks, time.monotonic(), time.time())
     caller = joined(call.headers)
-    record.trace = caller if tracing is None else tracing.begin(caller)
+    record.trace = trace = caller if tracing is None else tracing.begin(caller)
+    if trace is not None:
+        logs.trace_id.set(trace.id)
     return record
 
 
