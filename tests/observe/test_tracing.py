@@ -196,6 +196,11 @@ def test_the_share_is_the_configurations_then_the_environments() -> None:
     ("environ", "said"),
     [
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT must be the http"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"}, "OTEL_EXPORTER_OTLP_ENDPOINT must be the http"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=a%0Ab"},
+            "The header 'x-key' for traces is none that HTTP has",
+        ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",

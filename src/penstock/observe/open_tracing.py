@@ -6,6 +6,7 @@ Nothing of OpenTelemetry is imported where requests are not traced.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -24,6 +25,8 @@ PATH: Final = "/v1/traces"
 # Of the variables that other exporters read, those for traces go before those for everything.
 _FOR_TRACES: Final = "OTEL_EXPORTER_OTLP_TRACES_"
 _FOR_ALL: Final = "OTEL_EXPORTER_OTLP_"
+_URL: Final = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(:\d{1,5})?(/[!-~]*)?")
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ) -> Tracing | None:
@@ -32,9 +35,13 @@ def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ)
     if found is None:
         return None
     url, where = found
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _URL.fullmatch(url):
         raise ConfigError(f"{where} must be the http or https URL of a collector, got {url!r}.")
+    headers = {**pairs(_variable(environ, "HEADERS")), **(config.headers or {})}
+    for name, value in headers.items():
+        if not (_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
+            # The value may be a key: it is not shown.
+            raise ConfigError(f"The header {name!r} for traces is none that HTTP has; use printable ASCII.")
     protocol = _variable(environ, "PROTOCOL") or "http/protobuf"
     if protocol != "http/protobuf" and not config.endpoint:
         raise ConfigError(
@@ -52,7 +59,7 @@ def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ)
     try:
         collector = Collector(
             url,
-            {**pairs(_variable(environ, "HEADERS")), **(config.headers or {})},
+            headers,
             compressed=_variable(environ, "COMPRESSION") == "gzip",
             certificate=certificate,
         )
