@@ -12,28 +12,28 @@ from penstock.observe.promql import increase, rate, span
 def rules(promises: Promises) -> Iterator[Rule]:
     yield alert(
         thresholds.DOWN,
-        'up{job="penstock"} == 0',
+        f'up{{job="penstock"}} < {thresholds.DOWN.bound:g}',
         "{{ $labels.instance }} does not answer Prometheus.",
         "Is the process there, and does /health answer? The end of its log says why it ended.",
     )
     yield alert(
         thresholds.NO_REPLICA,
-        "max by (model_name) (penstock_replica_healthy) == 0",
+        f"max by (model_name) (penstock_replica_healthy) < {thresholds.NO_REPLICA.bound:g}",
         "{{ $labels.model_name }} has no healthy replica: its requests fail or wait.",
         "The console lists the replicas and why each is out; the log says when each was lost.",
     )
     yield alert(
         thresholds.REPLICA,
-        "max by (model_name, replica) (penstock_replica_healthy) == 0"
+        f"max by (model_name, replica) (penstock_replica_healthy) < {thresholds.REPLICA.bound:g}"
         " unless max by (model_name, replica) (penstock_replica_drained) == 1",
         "{{ $labels.replica }} of {{ $labels.model_name }} gets no requests.",
         "The console says what is wrong with it. One that an administrator has drained does not count.",
     )
     yield _errors(promises)
-    window = span(thresholds.OUT_OF_MEMORY.window)
+    memory, window = thresholds.OUT_OF_MEMORY, span(thresholds.OUT_OF_MEMORY.window)
     yield alert(
-        thresholds.OUT_OF_MEMORY,
-        f"{increase('penstock_engine_oom_total', window, 'model_name, engine')} > 0",
+        memory,
+        f"{increase('penstock_engine_oom_total', window, 'model_name, engine')} > {memory.bound:g}",
         "Engine {{ $labels.engine }} of {{ $labels.model_name }} has run out of memory.",
         "Steps are computed in smaller parts meanwhile. Lower max_running or memory_fraction, "
         "or find who else uses the device.",
