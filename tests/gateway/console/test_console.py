@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.door import Door, behind
-from tests.server import events, poll
+from penstock.config import GatewayConfig
+from penstock.gateway.accounts import Accounts, KeyRing
+from penstock.gateway.console import Console
+from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
+from penstock.gateway.state import Gateway
+from penstock.observe.metrics import Metrics
+from penstock.observe.record import RequestRecord
+from tests.gateway.console.watching import serving, state, stream
+from tests.gateway.door import Door, behind, save_tiny_chat
+from tests.server import poll
 from tests.servers.gated import OpenAIServer
 from tests.servers.http import in_a_thread
 
@@ -30,15 +37,6 @@ def upstream() -> Iterator[OpenAIServer]:
         yield server
 
 
-@contextmanager
-def serving(folder: Path, config: dict[str, Any]) -> Iterator[Door]:
-    door = Door(folder, config)
-    try:
-        yield door
-    finally:
-        door.stop()
-
-
 @pytest.fixture(scope="module")
 def door(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     config = {
@@ -47,28 +45,6 @@ def door(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> It
     }
     with serving(tmp_path_factory.mktemp("console"), config) as made:
         yield made
-
-
-def state(door: Door, **headers: str) -> dict[str, Any]:
-    reply = door.request("GET", "/console/state", headers=headers)
-    assert reply.status == 200, reply.body
-    return dict(reply.json())
-
-
-@contextmanager
-def stream(door: Door, **headers: str) -> Iterator[Iterator[Any]]:
-    connection = http.client.HTTPConnection(door.host, door.port, timeout=30)
-    with closing(connection):
-        connection.request("GET", "/console/events", headers=headers)
-        response = connection.getresponse()
-        assert response.status == 200, response.read()
-        yield events(response)
-
-
-def replica(door: Door, name: str) -> dict[str, Any]:
-    found = [each for model in state(door)["models"] for each in model["replicas"] if each["name"] == name]
-    assert len(found) == 1, found
-    return dict(found[0])
 
 
 def test_what_was_asked_is_seen_in_traffic_recent_requests_and_history(door: Door) -> None:
@@ -257,130 +233,98 @@ def test_reports_are_listed_and_shown_as_they_are_and_nothing_else_is(door: Door
         assert door.get(f"/console/reports/{name}").status == 404, name
 
 
-# ---------------------------------------------------------------- drained replicas
+# ---------------------------------------------------------------- what is old, and what is wrong
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[OpenAIServer, OpenAIServer]]:
-    with in_a_thread(OpenAIServer("one")) as one, in_a_thread(OpenAIServer("two")) as two:
-        yield one, two
-
-
-def two_replicas(pair: tuple[OpenAIServer, OpenAIServer], **more: Any) -> dict[str, Any]:
-    each = {"kind": "openai_compatible", "model": "upstream"}
-    named = [{**each, "name": server.name, "url": server.url} for server in pair]
-    return {"models": {"chat": {"backends": named, "balance": "round_robin", **more}}}
-
-
-def drain(door: Door, name: str, drained: bool = True, model: str = "chat") -> dict[str, Any]:
-    reply = door.post("/admin/backends/drain", {"model": model, "replica": name, "drained": drained})
-    assert reply.status == 200, reply.body
-    return dict(reply.json())
-
-
-def answered(door: Door, times: int = 8) -> set[str]:
-    return {door.ask("chat").json()["choices"][0]["message"]["content"].split()[0] for _ in range(times)}
-
-
-def test_a_drained_replica_finishes_what_it_has_and_gets_nothing_new(
-    pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path
+def test_a_new_start_shows_the_months_books_and_nothing_old_as_new(
+    upstream: OpenAIServer, tmp_path: Path
 ) -> None:
-    one, two = pair
-    with serving(tmp_path, two_replicas(pair)) as door, ThreadPoolExecutor(4) as pool:
-        poll(lambda: answered(door) == {"one", "two"})
-        wait = {"messages": [{"role": "user", "content": "wait"}], "max_tokens": 2}
-        waiting = [pool.submit(door.ask, "chat", **wait) for _ in range(4)]
-        poll(lambda: one.running and two.running)
-        said = drain(door, "one")
-        assert said["changed"]
-        assert said["requests"] >= 1
-        assert replica(door, "one")["state"] == "drained"
-        assert replica(door, "one")["drained"]
-        assert answered(door) == {"two"}
-        one.open()
-        two.open()
-        # Those that it had were not taken away from it.
-        texts = [each.result().json()["choices"][0]["message"]["content"].split()[0] for each in waiting]
-        assert sorted(texts) == ["one", "one", "two", "two"]
-        assert not drain(door, "one")["changed"]
-        assert drain(door, "one", drained=False)["changed"]
-        assert replica(door, "one")["state"] == "healthy"
-        poll(lambda: answered(door) == {"one", "two"})
+    config = {"models": {"chat": behind(upstream.url, price=PRICE)}}
+    with serving(tmp_path, config) as door:
+        for _ in range(3):
+            assert door.ask("chat").status == 200
+        door.billed("default", "chat", requests=3)
+    with serving(tmp_path, config) as door:
+        now = state(door)
+        [tenant] = [each for each in now["tenants"] if each["name"] == "default"]
+        assert tenant["requests"] == 3
+        assert tenant["running"] == 0
+        assert now["traffic"]["requests"] == 0
+        assert now["traffic"]["ttft"] == {"count": 0, "p50": None, "p95": None, "p99": None}
+        assert now["recent"] == []
+        assert sum(point["requests"] for point in now["history"]) == 0
+        assert {each["state"] for each in now["objectives"]} == {"unknown"}
+        assert now["uptime"] < 60
 
 
-def test_draining_outlives_a_reload_and_leaves_a_model_without_replicas_unanswered(
-    pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path
+def test_a_server_whose_requests_fail_burns_its_budget_and_says_so(tmp_path: Path) -> None:
+    with in_a_thread(OpenAIServer()) as upstream:
+        config = {"models": {"chat": behind(upstream.url)}, "health": {"error_requests": 1000}}
+        with serving(tmp_path, config) as door:
+            assert state(door)["alerts"] == []
+            upstream.broken = True
+            assert {door.ask("chat").status for _ in range(8)} == {502}
+
+            def firing() -> bool:
+                return "PenstockErrorsBurn1h" in {alert["name"] for alert in state(door)["alerts"]}
+
+            poll(firing)
+            now = state(door)
+            assert now["alerts"][0]["severity"] == "page"
+            assert abs(now["alerts"][0]["since"] - now["at"]) < 60
+            [errors] = [each for each in now["objectives"] if each["name"] == "errors"]
+            assert errors["state"] == "page"
+            assert errors["good"] < 0.5
+            assert now["traffic"]["failed"] > 0
+
+
+async def test_setting_the_clock_moves_all_times_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path, two_replicas(pair)) as door:
-        poll(lambda: answered(door) == {"one", "two"})
-        drain(door, "one")
-        door.reload(two_replicas(pair, max_tokens=7))
-        poll(lambda: door.ask("chat", max_tokens=50).headers["x-penstock-max-tokens"] == "7")
-        assert answered(door) == {"two"}
-        # Not even a replica that goes and comes is back by that.
-        without = two_replicas(pair[1:])
-        door.reload(without)
-        poll(lambda: len(state(door)["models"][0]["replicas"]) == 1)
-        door.reload(two_replicas(pair))
-        poll(lambda: len(state(door)["models"][0]["replicas"]) == 2)
-        poll(lambda: replica(door, "one")["state"] == "drained")
-        assert answered(door) == {"two"}
-        drain(door, "two")
-        refused = door.ask("chat")
-        assert refused.status == 503
-        assert "drained" in refused.error["message"]
-        assert door.get("/ready").status == 503
-        drain(door, "two", drained=False)
-        assert answered(door) == {"two"}
+    gateway = Gateway(
+        GatewayConfig(), [], KeyRing(), Accounts.open(tmp_path), Metrics(), SharedRegistry(tmp_path)
+    )
+    console = Console(gateway, Drains(tmp_path), tmp_path)
+    gateway.recorder.add(console)
+    for number in range(3):
+        record = RequestRecord(str(number), "createChatCompletion", time.monotonic(), time.time(), tenant="a")
+        # The clock is set between two requests: a day back, then ten years on.
+        monkeypatch.setattr("time.time", lambda day=number: 1e9 + (-86_400.0, 0.0, 3.2e8)[day])
+        gateway.recorder.finish(record)
+    before = await console.snapshot()
+    assert [request.id for request in before.recent] == ["2", "1", "0"]
+    assert all(0 <= before.at - request.at < 60 for request in before.recent)
+    assert 0 <= before.uptime < 60
+    monkeypatch.setattr("time.time", lambda: 5.0)
+    monkeypatch.setattr("penstock.gateway.console.console.FRESH_SECONDS", 0.0)
+    after = await console.snapshot()
+    assert after.at == 5.0
+    assert before.uptime <= after.uptime < 60
+    assert all(0 <= after.at - request.at < 60 for request in after.recent)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"model": "chat", "replica": "nobody"}, 404, "replica_not_found"),
-        ({"model": "other", "replica": "one"}, 404, "model_not_found"),
-        ({"model": "chat"}, 400, None),
-        ({"model": "chat", "replica": "one", "drained": "yes"}, 400, None),
-        ({"model": "chat", "replica": "one", "more": 1}, 400, None),
-    ],
-)
-def test_what_cannot_be_drained_is_a_sentence(
-    door: Door, body: dict[str, Any], status: int, code: str
+def test_engines_tell_of_their_memory_and_their_prefix_cache(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    reply = door.post("/admin/backends/drain", body)
-    assert reply.status == status
-    assert reply.error["message"].endswith(".")
-    assert code is None or reply.error["code"] == code
+    tiny = save_tiny_chat(tmp_path_factory.mktemp("tiny"))
+    with serving(tmp_path, {"models": {"tiny": {"backends": [{"engine": str(tiny)}]}}}) as door:
+        time.sleep(1.2)  # so that there is a look before
+        for _ in range(3):
+            assert (
+                door.ask("tiny", messages=[{"role": "user", "content": "again " * 40}], max_tokens=4).status
+                == 200
+            )
 
+        def cached() -> bool:
+            [model] = state(door)["models"]
+            [replica] = model["replicas"]
+            return bool(replica["prefix_hits"]) and bool(model["prefix_hits"])
 
-def test_all_processes_know_of_a_drain_and_the_console_of_all_processes(
-    pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path
-) -> None:
-    with serving(tmp_path, {**two_replicas(pair), "workers": 2, "drain_seconds": 2}) as door:
-        poll(lambda: answered(door, 30) == {"one", "two"})
-        asked = 30
-        drain(door, "one")
-        time.sleep(1.0)
-        before = len(pair[0].bodies)
-        with ThreadPoolExecutor(10) as pool:
-            list(pool.map(lambda _: door.ask("chat"), range(60)))
-        asked += 60
-        assert len(pair[0].bodies) == before
-        sightings: list[dict[str, Any]] = []
-
-        def whole() -> bool:
-            sightings.append(state(door))
-            return sum(point["requests"] for point in sightings[-1]["history"]) >= asked
-
-        poll(whole)
-        assert all(each["processes"] == 2 for each in sightings)
-        totals = {sum(point["requests"] for point in state(door)["history"]) for _ in range(10)}
-        assert len(totals) == 1, totals
-        assert all(replica(door, "one")["drained"] for _ in range(10))
-        # A front process that is started again knows, too.
-        [victim, _] = door.engine_pids()  # the supervisor's children
-        os.kill(victim, signal.SIGKILL)
-        poll(lambda: state(door)["processes"] == 2 and victim not in door.engine_pids())
-        with ThreadPoolExecutor(10) as pool:
-            list(pool.map(lambda _: door.ask("chat"), range(60)))
-        assert len(pair[0].bodies) == before
+        poll(cached)
+        [model] = state(door)["models"]
+        assert 0.3 < model["prefix_hits"] < 1
+        assert 0.3 < model["replicas"][0]["prefix_hits"] < 1
+        assert model["replicas"][0]["kv_usage"] == 0
+        recent = state(door)["recent"][0]
+        assert {"queue", "prefill", "decode"} <= {phase["name"] for phase in recent["phases"]}
+        assert recent["cached_tokens"] > 0
