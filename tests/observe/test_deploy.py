@@ -6,13 +6,16 @@ import contextlib
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from penstock.observe.alerts import thresholds
 from penstock.observe.alerts.rule import Promises
 from penstock.observe.alerts.rules import render, rules
 from penstock.observe.dashboards.board import Board
@@ -128,16 +131,21 @@ QUIET = {
 }
 
 
-@pytest.fixture(scope="module")
-def watching(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+@contextlib.contextmanager
+def watched(server: Server, folder: Path) -> Iterator[Prometheus]:
     """Prometheus by the configuration of `deploy/`, but for the server's address and the pace."""
-    folder = tmp_path_factory.mktemp("prometheus")
     shutil.copy(DEPLOY / "prometheus" / "penstock.rules.yml", folder)
     config = load("prometheus/prometheus.yml")
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["scrape_configs"][0]["static_configs"] = [{"targets": [f"{server.host}:{server.port}"]}]
     with Prometheus(config, folder) as running:
         poll(lambda: running.query("up == 1"))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def watching(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with watched(server, tmp_path_factory.mktemp("prometheus")) as running:
         yield running
 
 
@@ -168,3 +176,50 @@ def test_dashboards_show_a_server_that_is_used(watching: Prometheus, server: Ser
     with contextlib.suppress(AssertionError):
         poll(lambda: not empty(), seconds=20)
     assert empty() == set()
+
+
+class Failing(BaseHTTPRequestHandler):
+    """A server that is well, and answers every request with an error."""
+
+    def do_GET(self) -> None:
+        self._answer(200)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self._answer(500)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_somebody_is_paged_for_a_model_that_fails(tmp_path: Path) -> None:
+    """From requests at a real front door to a firing alert in a real Prometheus."""
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    config = tmp_path / "penstock.yaml"
+    backend = {"openai_compatible": f"http://127.0.0.1:{upstream.server_port}"}
+    config.write_text(yaml.safe_dump({"models": {"broken": {"backends": [backend]}}}), encoding="utf-8")
+    server = Server(None, "--config", str(config), log=tmp_path / "log")
+    firing = 'ALERTS{alertstate="firing",severity="page"}'
+    try:
+        with watched(server, tmp_path) as prometheus:
+            poll(lambda: prometheus.query('penstock_slo_requests_total{model_name="broken"} == 0'))
+            assert prometheus.query(firing) == []
+            for _ in range(thresholds.LEAST_BAD + 3):
+                chat = {"model": "broken", "messages": [{"role": "user", "content": "Anybody?"}]}
+                assert server.post("/v1/chat/completions", chat).status >= 500
+            poll(lambda: len(prometheus.query(firing)) >= 2)
+            names = {labels["alertname"] for labels, _ in prometheus.query(firing)}
+            assert {"PenstockErrorsBurn1h", "PenstockTtftBurn1h"} <= names
+            active = prometheus.get("alerts")["alerts"]
+            summaries = {alert["labels"]["alertname"]: alert["annotations"]["summary"] for alert in active}
+            assert summaries["PenstockErrorsBurn1h"].startswith("100% of the requests for broken miss the")
+    finally:
+        server.stop()
+        upstream.shutdown()
+        upstream.server_close()

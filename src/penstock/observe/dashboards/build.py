@@ -149,7 +149,7 @@ def _number(panel: Panel) -> stat.Panel:
 
 def _heatmap(panel: Panel) -> heatmap.Panel:
     scheme = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
-    return heatmap.Panel().color(scheme).calculate(False)
+    return heatmap.Panel().color(scheme).calculate(False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
 
 
 _MAKERS: Final[dict[Kind, Callable[[Panel], Any]]] = {
