@@ -109,8 +109,8 @@ def test_the_page_keeps_up_with_load(scene: Scene, enter: Any) -> None:
         tile = page.get_by_role("region", name="Requests", exact=True)
         expect(tile.locator(".figure")).not_to_have_text("0 /s")
         expect(page.get_by_role("region", name="Latest requests")).to_contain_text("acme")
-        seen = page.locator("#overview .requests li").first.get_attribute("data-key")
-        newest = page.locator("#overview .requests li").first
+        seen = page.locator("#body-overview .requests li").first.get_attribute("data-key")
+        newest = page.locator("#body-overview .requests li").first
         expect(newest).not_to_have_attribute("data-key", seen)
         expect(newest.get_by_role("img", name="Timeline: ")).to_be_visible()
     finally:
@@ -200,5 +200,5 @@ def test_the_playground_stops_and_says_what_failed(scene: Scene, enter: Any) -> 
 def test_a_clients_script_is_text_in_the_list_of_requests(scene: Scene, enter: Any) -> None:
     assert scene.door.post(CHAT, chat("hi", model=SCRIPT), scene.client).status == 404
     page = enter("requests")
-    expect(page.locator("#requests")).to_contain_text("<script>window.harmed=1</script>")
+    expect(page.locator("#body-requests")).to_contain_text("<script>window.harmed=1</script>")
     assert page.evaluate("window.harmed") is None

@@ -23,7 +23,7 @@ let alerts = 0;
 
 function draw() {
   if (!latest) return;
-  if (DRAWN[shown]) render(by(shown), ...DRAWN[shown](latest));
+  if (DRAWN[shown]) render(by(`body-${shown}`), ...DRAWN[shown](latest));
   by("about").textContent = [
     `Version ${latest.version}`, `up ${lasting(latest.uptime)}`,
     plural(latest.processes, "front process", "front processes"), `figures of the last ${lasting(latest.window)}`,

@@ -79,7 +79,7 @@ function confirmed(title, text, yes) {
 
 /** The buttons. Taking a replica out is asked twice; bringing it back harms nobody. */
 export function drainButtons(again) {
-  by("models").addEventListener("click", async (event) => {
+  by("body-models").addEventListener("click", async (event) => {
     const button = event.target.closest("[data-action]");
     if (!button) return;
     const { action, model, replica } = button.dataset;

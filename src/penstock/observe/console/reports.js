@@ -6,7 +6,7 @@ import { day } from "./format.js";
 
 export function reports(now) {
   if (!now.reports.length) {
-    const how = [h("code", {}, "penstock bench serve --report FILE"), " measures a server and writes one."];
+    const how = [h("code", {}, "penstock bench serve --html console"), " measures a server and leaves one."];
     return [empty("No report is kept here yet. ", ...how)];
   }
   const row = (report) => {
@@ -19,7 +19,7 @@ export function reports(now) {
 }
 
 export function reportButtons() {
-  by("reports").addEventListener("click", async (event) => {
+  by("body-reports").addEventListener("click", async (event) => {
     const button = event.target.closest("[data-report]");
     if (!button) return;
     try {

@@ -108,7 +108,7 @@ export function requestControls(again) {
     by("pause").textContent = held ? "Go on" : "Pause";
     again();
   });
-  by("requests").addEventListener("click", (event) => {
+  by("body-requests").addEventListener("click", (event) => {
     const id = event.target.closest("[data-action=expand]")?.dataset.id;
     if (id === undefined) return;
     if (!opened.delete(id)) opened.add(id);

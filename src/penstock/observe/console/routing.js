@@ -4,8 +4,6 @@ import { fullness, meter, mix } from "./charts.js";
 import { columns, empty, h, panel, table, tile } from "./dom.js";
 import { count, dollars, plural, share } from "./format.js";
 
-const SHOWN_TENANTS = 100;
-
 const soft = (text) => h("span", { class: "soft" }, text);
 
 export function routing(now) {
@@ -57,11 +55,6 @@ export function tenants(now) {
   });
   const names = columns("Tenant", ">Requests", ">Tokens", ">Running", ">Spend", "Of the budget");
   const sorted = [...now.tenants].sort((a, b) => b.dollars - a.dollars || b.tokens - a.tokens);
-  const more = sorted.length - SHOWN_TENANTS;
-  return [
-    h("section", { class: "panel", "aria-label": "Spend by tenant" },
-      table("Tenants", names, sorted.slice(0, SHOWN_TENANTS).map(row)),
-      more > 0 && h("p", { class: "soft note" },
-        `${plural(more, "tenant")} that spent less are in `, h("code", {}, "penstock usage"), ".")),
-  ];
+  const rows = table("Tenants", names, sorted.map(row));
+  return [h("section", { class: "panel", "aria-label": "Spend by tenant" }, rows)];
 }
