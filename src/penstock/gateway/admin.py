@@ -49,6 +49,8 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 def _named_here(call: Call) -> bool:
+    if call.headers.get(b"sec-fetch-site") == b"cross-site":
+        return False
     host = call.headers.get(b"host", b"").decode("latin-1")
     return not host or is_loopback(urlsplit(f"//{host}").hostname or "")
 

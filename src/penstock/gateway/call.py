@@ -37,6 +37,9 @@ class Connection(Protocol):
     def write_part(self, data: bytes) -> bool:
         """Write a part of a stream at once, with less ado than a message. False: it must be a message."""
 
+    def hang_up(self) -> None:
+        """End it at once, whatever was not written yet."""
+
 
 def _headers(given: Collection[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """The last of each name. Of ours all, as a list: whoever reads one that must be single refuses that, and
@@ -164,6 +167,11 @@ class Call:
             *fields,
         ]
         await self._start(200, headers)
+
+    def hang_up(self) -> None:
+        """Leave a client that takes nothing any more; whoever answers it finds it gone."""
+        if self._connection is not None:
+            self._connection.hang_up()
 
     async def write(self, data: bytes) -> None:
         """A part of a stream that has been started."""

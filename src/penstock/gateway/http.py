@@ -95,6 +95,9 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         return True
 
+    def hang_up(self) -> None:
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return

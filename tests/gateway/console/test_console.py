@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import signal
@@ -15,14 +16,17 @@ import pytest
 
 from penstock.config import GatewayConfig
 from penstock.gateway.accounts import Accounts, KeyRing
+from penstock.gateway.accounts.keys import ANYBODY
+from penstock.gateway.call import Call
 from penstock.gateway.console import Console
+from penstock.gateway.console.routes import console_events
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.drains import Drains
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Metrics
 from penstock.observe.record import RequestRecord
 from tests.gateway.console.watching import serving, state, stream
-from tests.gateway.door import Door, behind, save_tiny_chat
+from tests.gateway.door import Door, behind, id_of, save_tiny_chat
 from tests.server import poll
 from tests.servers.gated import OpenAIServer
 from tests.servers.http import in_a_thread
@@ -163,6 +167,12 @@ def test_a_page_whose_name_leads_here_sees_nothing_where_there_are_no_keys(door:
     assert door.request("POST", "/admin/backends/drain", body, {"Host": host}).status == 403
 
 
+def test_another_sites_page_sees_nothing_where_there_are_no_keys(door: Door) -> None:
+    for path in ("/console/state", "/console/events"):
+        assert door.request("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+        assert door.request("HEAD", path, headers={"Sec-Fetch-Site": "same-origin"}).status == 200
+
+
 @pytest.mark.parametrize("host", ["localhost:1234", "127.0.0.1", "[::1]:80", ""])
 def test_names_of_this_machine_may_look(door: Door, host: str) -> None:
     assert door.request("GET", "/console/state", headers={"Host": host}).status == 200
@@ -184,6 +194,12 @@ def test_where_there_are_keys_only_administrators_look(upstream: OpenAIServer, t
         with stream(door, **admin) as arriving:
             assert next(arriving)["version"]
         assert door.request("GET", "/", headers=HTML).status == 200
+        # A key that is revoked does not go on looking.
+        with stream(door, **admin) as arriving:
+            next(arriving)
+            door.command("keys", "revoke", id_of(admin))
+            poll(lambda: door.request("GET", "/console/state", headers=admin).status == 401)
+            assert len(list(arriving)) < 10
         body = {"model": "chat", "replica": "upstream"}
         assert door.post("/admin/backends/drain", body).status == 401
         assert door.post("/admin/backends/drain", body, plain).status == 403
@@ -278,14 +294,56 @@ def test_a_server_whose_requests_fail_burns_its_budget_and_says_so(tmp_path: Pat
             assert now["traffic"]["failed"] > 0
 
 
+def looked_at(folder: Path) -> tuple[Gateway, Console]:
+    """A gateway without models, in this process."""
+    gateway = Gateway(
+        GatewayConfig(), [], KeyRing(), Accounts.open(folder), Metrics(), SharedRegistry(folder)
+    )
+    console = gateway.console = Console(gateway, Drains(folder), folder)
+    gateway.recorder.add(console)
+    return gateway, console
+
+
+class Stalled(Call):
+    """A client that takes nothing after the first event, and does not hang up either."""
+
+    def __init__(self) -> None:
+        async def nothing(*_: Any) -> Any: ...
+
+        scope = {"type": "http", "method": "GET", "headers": [], "client": ("127.0.0.1", 1)}
+        super().__init__(scope, nothing, nothing)
+        self.written, self.hung_up = 0, False
+        self.stalled = asyncio.Event()
+
+    def when_left(self, act: Any) -> Any:
+        return lambda: None
+
+    async def write(self, data: bytes) -> None:
+        self.written += 1
+        if self.written > 1:
+            self.stalled.set()
+            await asyncio.Event().wait()
+
+    def hang_up(self) -> None:
+        self.hung_up = True
+
+
+async def test_a_client_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    gateway, console = looked_at(tmp_path)
+    call = Stalled()
+    looking = asyncio.create_task(console_events(gateway, call, ANYBODY))
+    await asyncio.wait_for(call.stalled.wait(), 10.0)
+    assert console.streams == 1
+    gateway.abort_all("The server was stopped.")
+    await asyncio.wait_for(looking, 1.0)
+    assert call.hung_up
+    assert console.streams == 0
+
+
 async def test_setting_the_clock_moves_all_times_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = Gateway(
-        GatewayConfig(), [], KeyRing(), Accounts.open(tmp_path), Metrics(), SharedRegistry(tmp_path)
-    )
-    console = Console(gateway, Drains(tmp_path), tmp_path)
-    gateway.recorder.add(console)
+    gateway, console = looked_at(tmp_path)
     for number in range(3):
         record = RequestRecord(str(number), "createChatCompletion", time.monotonic(), time.time(), tenant="a")
         # The clock is set between two requests: a day back, then ten years on.

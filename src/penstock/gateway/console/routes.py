@@ -73,16 +73,52 @@ async def console_events(gateway: Gateway, call: Call, caller: Caller) -> None:
     try:
         first = _event(await console.snapshot())
         await call.start_stream()
-        await call.write(first)
-        while not await _within(over, EVENT_SECONDS):
-            await call.write(_event(await console.snapshot()))
-        if not gateway.stopped.is_set():
-            raise ClientGoneError
-        await call.end_stream(b"")
+        if call.scope["method"] == "HEAD":
+            await call.end_stream(b"")
+        else:
+            await _stream(gateway, call, console, first, over)
     finally:
         console.streams -= 1
         ending.cancel()
         stop_watching()
+
+
+async def _stream(gateway: Gateway, call: Call, console: Console, event: bytes, over: asyncio.Event) -> None:
+    while await _written(call, event, over):
+        if await _within(over, EVENT_SECONDS):
+            break
+        if not _may_go_on(gateway, call):
+            await call.end_stream(b"")
+            return
+        event = _event(await console.snapshot())
+    else:
+        call.hang_up()  # it takes nothing any more, and the server does not wait for it
+    if not gateway.stopped.is_set():
+        raise ClientGoneError
+    await call.end_stream(b"")
+
+
+async def _written(call: Call, data: bytes, over: asyncio.Event) -> bool:
+    """False: it was over before the client took what it has."""
+    writing, waiting = asyncio.ensure_future(call.write(data)), asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait((writing, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():
+            return False
+        writing.result()
+        return True
+    finally:
+        writing.cancel()
+        waiting.cancel()
+
+
+def _may_go_on(gateway: Gateway, call: Call) -> bool:
+    """Keys are revoked and consoles turned off while somebody looks."""
+    try:
+        _console(gateway, call, gateway.keys.check(call.headers))
+    except HTTPError:
+        return False
+    return True
 
 
 def _event(snapshot: Snapshot) -> bytes:
