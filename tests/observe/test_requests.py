@@ -160,6 +160,7 @@ def test_every_promise_is_a_bound_and_can_be_read_off_exactly() -> None:
     bucket = "penstock_time_to_first_token_seconds_bucket"
     assert values.of(bucket, le="0.123") == 1
     assert values.of(bucket, le="0.456") == 3
+    assert values.of(bucket, le=str(4 * 0.123)) == 3, "somebody is paged from there on"
     assert values.of("penstock_time_per_output_token_seconds_bucket", le="0.04") == 0
     assert values.of("vllm:time_to_first_token_seconds_bucket", le="0.123") is None, (
         "no engine of ours computed"

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from penstock.config.observing import ObjectivesConfig
 from penstock.config.sections import GatewayConfig
+from penstock.observe.alerts import thresholds
 from penstock.observe.record import RequestRecord
 
 Objective = Literal["ttft", "errors", "tpot"]
@@ -63,13 +64,16 @@ class Promises:
 
 
 def bounds(config: GatewayConfig) -> dict[str, set[float]]:
-    """Every time that is promised anywhere, by objective: each must be a bound of its histogram."""
-    found: dict[str, set[float | None]] = {
-        "ttft": {config.slo.ttft, config.slow.ttft},
-        "tpot": {config.slo.tpot},
-        "e2e": {config.slow.e2e},
+    """Every time that is promised or alerted for, by objective: each must be a bound of its histogram."""
+    slos = [model.slo for model in config.models]
+    ttft = _given(config.slo.ttft, *(slo.ttft for slo in slos))
+    alerted = {alert.bound * each for alert in (thresholds.TTFT_WARN, thresholds.TTFT_PAGE) for each in ttft}
+    return {
+        "ttft": ttft | alerted | _given(config.slow.ttft),
+        "tpot": _given(config.slo.tpot, *(slo.tpot for slo in slos)),
+        "e2e": _given(config.slow.e2e, *(slo.e2e for slo in slos)),
     }
-    for model in config.models:
-        for name, times in found.items():
-            times.add(getattr(model.slo, name))
-    return {name: {each for each in times if each is not None} for name, times in found.items()}
+
+
+def _given(*times: float | None) -> set[float]:
+    return {each for each in times if each is not None}

@@ -38,7 +38,10 @@ BOARD = Board(
                 ),
                 panel(
                     "Memory in use",
-                    Query(MEMORY_IN_USE, "{{instance}}"),
+                    Query(
+                        f"{MEMORY_IN_USE}\nand on (instance) penstock_gpu_memory_total_bytes{{{_GPU}}}",
+                        "{{instance}}",
+                    ),
                     unit="percentunit",
                     most=1,
                     steps=((0.85, "orange"), (0.9, "red")),
