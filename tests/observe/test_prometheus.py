@@ -86,7 +86,8 @@ def watched(default_model: Path, tmp_path: Path) -> Iterator[Watched]:
 
 
 async def test_tokens_are_the_same_and_times_nearly(watched: Watched) -> None:
-    workload = Workload(name="small", requests=48, input_len=(20, 60), output_len=(6, 16), clients=4)
+    # Long enough that the way to the client, a millisecond or two on a busy machine, is not to be seen.
+    workload = Workload(name="small", requests=32, input_len=(200, 500), output_len=(6, 16), clients=4)
     run = await watched.load("small", workload, workload.jobs(vocab_size=1000))
     assert watched.tokens("small", "prompt") == run.input_tokens
     assert watched.tokens("small", "completion") == run.output_tokens
@@ -131,6 +132,5 @@ async def test_quantiles_agree_and_the_bill_is_the_same(watched: Watched) -> Non
     assert watched.tokens("delayed", "completion") == run.output_tokens == 3 * len(jobs)
     dollars = watched.value('sum(penstock_cost_dollars_total{model_name="delayed"})')
     assert dollars == pytest.approx((run.input_tokens + 2 * run.output_tokens) / 1e6)
-    assert watched.judged("delayed", "bad") == pytest.approx(
-        sum((sample.ttft or 0) > 0.5 for sample in run.samples), abs=2
-    )
+    late = sum((sample.ttft or 0) > 0.5 for sample in run.samples)
+    assert watched.judged("delayed", "bad") == pytest.approx(late, abs=2)
