@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.gpu.matmuls import coarse_first, neighbours, worth
+from benchmarks.gpu.matmuls import worth
+from benchmarks.gpu.products import coarse_first, neighbours
 
 from penstock.engine.gpu.blas_choices import Algorithm
 

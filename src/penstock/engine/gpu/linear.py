@@ -45,8 +45,8 @@ class Fp8Linear:
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None = None) -> None:
         self.weight = weight
         self.scales = scales
-        self.bias = bias
-        self.nbytes = weight.nbytes + scales.nbytes + (0 if bias is None else bias.nbytes)
+        self.bias = None if bias is None else bias.to(torch.bfloat16)  # as the result is
+        self.nbytes = weight.nbytes + scales.nbytes + (0 if self.bias is None else self.bias.nbytes)
         self.count = weight.numel()
         self._channels = scales[None, :]
         self._one = scales.new_ones(())

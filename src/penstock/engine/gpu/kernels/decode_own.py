@@ -29,13 +29,19 @@ def _round_up(at, entries, runs, tiles, every, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def _load_blocks(tables, place, span, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Which block each token of a tile of several blocks is in."""
+def _load_entry(entries, tables, tile, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """A tile's entry of the list, and which block each of its tokens is in."""
+    entry = entries + tile * ENTRY
+    place = tl.load(entry)
+    sequence = tl.load(entry + 1)
+    span = tl.load(entry + 2)
+    last = tl.load(entry + 3)
     if TILE <= BLOCK:
-        return place
+        blocks = place
     else:
         offsets = tl.arange(0, TILE)
-        return tl.load(tables + place + offsets // BLOCK, mask=offsets < (span & SPAN_MASK), other=0)
+        blocks = tl.load(tables + place + offsets // BLOCK, mask=offsets < (span & SPAN_MASK), other=0)
+    return place, sequence, span, last, blocks
 
 
 @triton.jit(do_not_specialize=["sequences", "shared_splits"])
@@ -109,12 +115,7 @@ def attend_own(
         stop = _round_up(stop, entries, runs, tiles, every, WHOLE)
     head = at // tiles
     tile = at - head * tiles
-    entry = entries + tile * ENTRY
-    place = tl.load(entry)
-    sequence = tl.load(entry + 1)
-    span = tl.load(entry + 2)
-    last = tl.load(entry + 3)
-    blocks = _load_blocks(tables, place, span, BLOCK, TILE)
+    place, sequence, span, last, blocks = _load_entry(entries, tables, tile, BLOCK, TILE)
     if PDL and not SHARED:  # else the kernel before, of prefixes, began when all was there but what it writes
         tl.extra.cuda.gdc_wait()
 
@@ -176,12 +177,7 @@ def attend_own(
         tile += 1
         head = tl.where(tile == tiles, head + 1, head)
         tile = tl.where(tile == tiles, 0, tile)
-        entry = entries + tile * ENTRY
-        place = tl.load(entry)
-        sequence = tl.load(entry + 1)
-        span = tl.load(entry + 2)
-        last = tl.load(entry + 3)
-        blocks = _load_blocks(tables, place, span, BLOCK, TILE)
+        place, sequence, span, last, blocks = _load_entry(entries, tables, tile, BLOCK, TILE)
 
     if (at < stop) & (not by_head):
         tl.debug_barrier()  # all threads have written before one of them says so
