@@ -60,6 +60,11 @@ def test_the_overview_shows_what_happens_as_it_happens(stage: Stage, url: str, o
     expect(tile).to_contain_text("7.25 /s")
     expect(page.get_by_text("No alert is firing, but 1 objective is using up")).to_be_visible()
     expect(page).to_have_title("Overview · Penstock")
+    expect(page.get_by_role("status").filter(has_text="No alert is firing any more.")).to_be_visible()
+    page.get_by_role("link", name="Tenants").click()
+    stage.state = states.busy()
+    said = page.get_by_role("status").filter(has_text="ReplicaDown, QueueGrowing are firing.")
+    expect(said).to_be_visible()
 
 
 def test_every_view_says_what_is_missing_when_nothing_is_there(stage: Stage, url: str, opens: Opens) -> None:

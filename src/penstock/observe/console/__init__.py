@@ -1,6 +1,6 @@
 """The console's page: plain HTML, CSS and ES modules, served as they lie here. Nothing is built or fetched.
 
-What the page asks of the server that gives it out, all relative to its own address (it works behind a prefix):
+What the page asks of its server, all relative to its own address (so that it works behind a prefix):
 `console/NAME` (these files), `console/state` and `console/events` (a Snapshot, once and each second),
 `console/reports/NAME` (HTML), `admin/backends/drain` (POST {"model", "replica", "drained"}), `v1/models` and
 `v1/chat/completions`. With a key, each carries `Authorization: Bearer`.

@@ -1,7 +1,7 @@
 // The page as a whole: which view is shown, the connection, the key, the theme.
 
 import { key, request } from "./api.js";
-import { by, render } from "./dom.js";
+import { by, render, say } from "./dom.js";
 import { lasting, plural } from "./format.js";
 import { follow } from "./live.js";
 import { drainButtons, models } from "./models.js";
@@ -19,7 +19,7 @@ const THEME = "penstock.theme";
 
 let latest = null;
 let shown = "overview";
-let alerts = 0;
+let alerts = null; // the names of those that fire, once they are known
 
 function draw() {
   if (!latest) return;
@@ -28,16 +28,21 @@ function draw() {
     `Version ${latest.version}`, `up ${lasting(latest.uptime)}`,
     plural(latest.processes, "front process", "front processes"), `figures of the last ${lasting(latest.window)}`,
   ].join(" · ");
-  const firing = latest.alerts.filter((alert) => alert.severity !== "info").length;
-  if (firing !== alerts) {
-    alerts = firing;
-    title();
-  }
+}
+
+/** New alerts are said aloud once, whatever view is shown; the title counts them. */
+function heed(snapshot) {
+  const firing = new Set(snapshot.alerts.filter((alert) => alert.severity !== "info").map((alert) => alert.name));
+  const begun = alerts && [...firing].filter((name) => !alerts.has(name));
+  if (begun?.length) say(`${begun.join(", ")} ${begun.length > 1 ? "are" : "is"} firing.`);
+  else if (alerts?.size && !firing.size) say("No alert is firing any more.");
+  alerts = firing;
+  title();
 }
 
 function title() {
   const name = by(`title-${shown}`).textContent;
-  document.title = `${alerts ? `(${alerts}) ` : ""}${name} · Penstock`;
+  document.title = `${alerts?.size ? `(${alerts.size}) ` : ""}${name} · Penstock`;
 }
 
 function route(focus) {
@@ -127,6 +132,7 @@ follow({
   state: (snapshot) => {
     latest = snapshot;
     remember(snapshot.recent);
+    heed(snapshot);
     draw();
   },
 });
