@@ -296,7 +296,7 @@ class Engines:
     model_info: Family[Gauge] = _gauge(
         "penstock_model_info",
         "What an engine has loaded. Replicas of one model that differ here answer differently. The weights' "
-        "hash is of the files' sizes, headers and 64 blocks of each, not of every byte.",
+        "hash is of each file's size and 64 blocks of it, not of every byte.",
         "model", "engine", "revision", "weights_sha256", "template_sha256", "quantization", merge="max",
     )  # fmt: skip
 
