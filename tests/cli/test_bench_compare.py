@@ -10,6 +10,7 @@ import pytest
 
 from penstock.bench.result import read_result
 from penstock.cli.app import run as penstock
+from penstock.gateway.console.reports import Reports
 from tests.bench.results import content, run
 from tests.server import Server
 
@@ -34,6 +35,19 @@ def test_two_files_are_compared_by_their_names(tmp_path: Path, capsys: pytest.Ca
     assert found["subject"] == {"names": ["old", "new"], "interleaved": False}
     assert len(found["sides"]) == 2
     assert "<svg" in page.read_text()
+
+
+def test_a_page_can_be_left_for_the_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path / "state"))
+    old, new = written(tmp_path, "old", 1.0), written(tmp_path, "new", 2.0)
+    assert penstock(["bench", "compare", old, new, "--html", "console"]) == 0
+    [report] = Reports(tmp_path / "state" / "reports").list()
+    assert report.name.startswith("compare-")
+    assert report.title.startswith("Two results compared")
+    # A folder that cannot be made is said before anything is measured.
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path / "file"))
+    assert penstock(["bench", "compare", old, new, "--html", "console"]) == 2
 
 
 def test_a_full_disk_takes_neither_the_tables_nor_the_other_file(

@@ -18,6 +18,7 @@ CHAT_BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "hi", "max_tokens": 1},
     "/tokenize": {"prompt": "hi"},
     "/detokenize": {"tokens": [1]},
+    "/admin/backends/drain": {"model": "hi", "replica": "ho"},
 }
 ENCODER_BODIES: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"input": "hi"},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import time
-from urllib.parse import urlsplit
 
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
@@ -12,7 +12,7 @@ from penstock.gateway.cache.store import CacheStoreError
 from penstock.gateway.call import Call
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member
-from penstock.gateway.listening import is_loopback
+from penstock.gateway.listening import is_address, is_loopback
 from penstock.gateway.state import Gateway
 from penstock.protocol.admin import (
     DEFAULT_TTL,
@@ -49,10 +49,12 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 def _named_here(call: Call) -> bool:
+    """Whether it was asked for by an address or as localhost, and by no page of another site."""
     if call.headers.get(b"sec-fetch-site") == b"cross-site":
         return False
     host = call.headers.get(b"host", b"").decode("latin-1")
-    return not host or is_loopback(urlsplit(f"//{host}").hostname or "")
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    return not name or name.lower() == "localhost" or is_address(name.strip("[]"))
 
 
 async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:

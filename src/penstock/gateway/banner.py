@@ -63,15 +63,15 @@ class Banner:
             many = f" ({count} engines)" if count > 1 else ""
             self._console.print(f"Loading {escape(name)}{many} ...")
 
-    def ready(self, url: str, deployments: Sequence[Deployment], *, locked: bool) -> None:
+    def ready(self, url: str, deployments: Sequence[Deployment], settings: Settings, *, locked: bool) -> None:
         seconds = time.monotonic() - self._began
         for deployment in deployments:
             ready = f" is ready after {seconds:.1f} s" if deployment.served is not None else ""
             self._console.print(f"[bold]{escape(deployment.name)}[/bold]{ready}: {_made(deployment)}.")
         path, body = _example(deployments[0])
-        self._try(url, path, body, locked=locked)
+        self._try(url, path, body, settings, locked=locked)
 
-    def _try(self, url: str, path: str, body: dict[str, Any], *, locked: bool) -> None:
+    def _try(self, url: str, path: str, body: dict[str, Any], settings: Settings, *, locked: bool) -> None:
         self._console.print(f"Listening on [bold green]{url}[/bold green] (OpenAI base URL {url}/v1). Try:\n")
         lines = [
             f"curl {url}{path}",
@@ -81,6 +81,9 @@ class Banner:
         if locked:
             lines.insert(1, "-H 'Authorization: Bearer YOUR_KEY'")
         self._console.print("  " + " \\\n    ".join(lines) + "\n", markup=False)
+        if settings.gateway.console.enabled:
+            key = " --key YOUR_ADMIN_KEY" if locked else ""
+            self._console.print(f"Watch it at {url}/ in a browser, or with: penstock top --url {url}{key}")
         if not locked:
             self._console.print("There are no API keys: whoever can reach this address may call.")
         self._console.print("Press Ctrl-C to stop.")
@@ -93,7 +96,7 @@ class Banner:
         self._console.print(
             f"[bold]{escape(names)}[/bold] ready after {seconds:.1f} s: {settings.workers} front processes."
         )
-        self._try(url, "/v1/chat/completions", _chat(models[0].name), locked=locked)
+        self._try(url, "/v1/chat/completions", _chat(models[0].name), settings, locked=locked)
 
     def draining(self, seconds: float) -> None:
         self._console.print(

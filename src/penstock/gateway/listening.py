@@ -43,6 +43,15 @@ def _bind_error(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(f"Cannot listen on {host} port {port}: {error.strerror or error}.")
 
 
+def is_address(host: str) -> bool:
+    """Whether it is one itself: a name could be made to lead anywhere."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

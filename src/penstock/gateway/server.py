@@ -79,7 +79,7 @@ async def _serve(
         await front.serve(
             listener,
             signals,
-            ready=lambda: banner.ready(url_of(listener), assembly.deployments, locked=keys.locked),
+            ready=lambda: banner.ready(url_of(listener), assembly.deployments, settings, locked=keys.locked),
             draining=lambda: banner.draining(settings.drain_seconds),
         )
         return signals.count < 2

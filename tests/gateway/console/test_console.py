@@ -158,7 +158,14 @@ def _opens(door: Door) -> bool:
 
 
 @pytest.mark.parametrize(
-    "host", ["rebound.example", "rebound.example:8000", "127.0.0.1.evil.example", "[::2]"]
+    "host",
+    [
+        "rebound.example",
+        "rebound.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "[::1].evil",
+    ],
 )
 def test_a_page_whose_name_leads_here_sees_nothing_where_there_are_no_keys(door: Door, host: str) -> None:
     for path in ("/console/state", "/console/events", "/admin/backends"):
@@ -173,7 +180,9 @@ def test_another_sites_page_sees_nothing_where_there_are_no_keys(door: Door) -> 
         assert door.request("HEAD", path, headers={"Sec-Fetch-Site": "same-origin"}).status == 200
 
 
-@pytest.mark.parametrize("host", ["localhost:1234", "127.0.0.1", "[::1]:80", ""])
+@pytest.mark.parametrize(
+    "host", ["localhost:1234", "LOCALHOST", "127.0.0.1", "[::1]:80", "[::1]", "0.0.0.0:8000", ""]
+)
 def test_names_of_this_machine_may_look(door: Door, host: str) -> None:
     assert door.request("GET", "/console/state", headers={"Host": host}).status == 200
 
