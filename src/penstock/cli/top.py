@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8000"
 ANSWER_SECONDS = 5.0
 MOST_BYTES = 64 << 20
+PIPE_COLUMNS = 120
 EPILOG = examples(
     ("penstock top", "the server on this machine, until Ctrl-C"),
     (
@@ -67,7 +68,8 @@ def _print(now: Snapshot, address: str) -> None:
 
     from penstock.cli.top_view import view
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(highlight=False, width=None if known else PIPE_COLUMNS)
     console.print(view(now, address))
 
 
