@@ -116,6 +116,7 @@ def test_a_request_that_was_tried_twice_is_one_tree_that_lasts_as_long_as_it_did
         tracestate="vendor=x",
     )
     tree = Tree(collector, "twice")
+    poll(lambda: door.metric("penstock_traces_total", outcome="sent") >= 1)
     root = tree.root
     assert root.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
     assert root.parent_span_id.hex() == parent

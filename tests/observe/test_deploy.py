@@ -125,7 +125,7 @@ QUIET = {
     "penstock-overview": {"Slow requests by cause"},
     "penstock-engine": {"Drafted tokens that were accepted"},
     "penstock-gateway": {
-        *("Second tries", "Refused, by code", "Refused or failed", "Response cache", "Spans of traces"),
+        *("Second tries", "Refused, by code", "Refused or failed", "Response cache", "Traces"),
         *("Waiting in servers", "KV cache of servers"),
     },
 }

@@ -104,6 +104,7 @@ def test_a_collector_that_is_not_there_gets_what_was_kept_when_it_comes(
             assert "those of 80 requests were lost" in warnings(caplog)[1]
             finish(to, 5)
             poll(lambda: len(back.traces()) == 26)
+            poll(lambda: (to.sent, to.lost) == (26, 80))
     assert len(warnings(caplog)) == 2
 
 

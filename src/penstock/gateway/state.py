@@ -23,6 +23,7 @@ from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
+from penstock.observe.instruments import copy
 from penstock.observe.metrics import Metrics
 from penstock.observe.recent import Recent
 from penstock.observe.recorder import Recorder
@@ -63,6 +64,7 @@ class Gateway:
         self.recent = Recent(config.console.recent)  # requests that have ended
         self.recorder = Recorder([self.slow, self.recent, RequestMetrics(metrics)])
         self.tracing: Tracing | None = None
+        metrics.watch(self._tell_traces)
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
         self.console: Console | None = None
@@ -265,6 +267,12 @@ class Gateway:
     async def _scrape(self) -> bytes:
         """The page of metrics; replaced where several processes have one together."""
         return self.metrics.render()
+
+    def _tell_traces(self) -> None:
+        tracing = self.tracing
+        if tracing is not None:
+            rows = (("sent",), tracing.sent), (("lost",), tracing.lost)
+            copy(self.metrics.families.traces, rows)
 
     def passed_over(self, exchange: Exchange, name: str, other: str, error: Exception) -> None:
         """Somebody could not answer, and another is asked."""

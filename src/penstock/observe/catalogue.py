@@ -387,8 +387,8 @@ class Process:
     loop_lag: Family[Histogram] = _histogram(
         "penstock_loop_lag_seconds", "By how much the event loop was late for its clock.", LAG_SECONDS
     )
-    spans: Family[Counter] = _counter(
-        "penstock_trace_spans", "Spans of traces, by what became of them: exported, dropped.", "outcome"
+    traces: Family[Counter] = _counter(
+        "penstock_traces", "Requests by what became of their traces: sent, lost.", "outcome"
     )
 
 

@@ -41,7 +41,8 @@ class Tracing:
         self._waiting: deque[RequestRecord] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self._lost = 0  # requests, since the last time that all was well
+        self.sent = self.lost = 0  # requests, since the start
+        self._told = 0  # of those lost
         self._failing = False
         self._odd = False  # a record could not be written, which was said
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
@@ -58,7 +59,7 @@ class Tracing:
             return
         waiting = self._waiting
         if len(waiting) >= KEPT:
-            self._lost += 1
+            self.lost += 1
             return
         waiting.append(record)
         if len(waiting) == BATCH:
@@ -100,7 +101,7 @@ class Tracing:
                 assert record.trace is not None, "only what is traced waits"
                 batch.add(record.trace, spans_of(record, record.trace))
             except Exception:
-                self._lost += 1
+                self.lost += 1
                 if not self._odd:
                     logger.exception("The trace of request %s cannot be written; others are.", record.id)
                 self._odd = True
@@ -114,7 +115,7 @@ class Tracing:
             self._collector.send(body)
         except UndeliveredError as error:
             if not error.later:
-                self._lost += number
+                self.lost += number
             if not self._failing:
                 self._failing = True
                 logger.warning(
@@ -127,6 +128,7 @@ class Tracing:
             return not error.later
         if self._failing:
             self._failing = False
-            logger.warning("Traces are sent again; those of %d requests were lost.", self._lost)
-            self._lost = 0
+            logger.warning("Traces are sent again; those of %d requests were lost.", self.lost - self._told)
+            self._told = self.lost
+        self.sent += number
         return True

@@ -168,8 +168,8 @@ BOARD = Board(
                     unit="s",
                 ),
                 panel(
-                    "Spans of traces",
-                    Query(per_second("penstock_trace_spans_total", "outcome", ""), "{{outcome}}"),
+                    "Traces",
+                    Query(per_second("penstock_traces_total", "outcome", ""), "{{outcome}}"),
                     unit="ops",
                 ),
             ),
