@@ -10,13 +10,12 @@ import pytest
 
 from tests.packages import needs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the console's tests drive a browser")
-
 Opens = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the console's tests drive a browser")
     program = needs("chromium")
     with playwright.sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=program)

@@ -43,7 +43,7 @@ export const share = (value, digits = 1) => (known(value) ? `${plain(digits).for
 export const bytes = (value) => (known(value) ? `${(value / 2 ** 30).toFixed(1)} GiB` : NONE);
 
 /** Time in whole seconds; a clock that was set back makes it no negative one. */
-export const lasting = (value) => (value < 59.5 ? `${Math.max(0, Math.round(value))} s` : seconds(value));
+export const lasting = (value) => (value < 99.5 ? `${Math.max(0, Math.round(value))} s` : seconds(value));
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 
