@@ -38,7 +38,14 @@ def drain(door: Door, name: str, drained: bool = True, model: str = "chat") -> d
 
 
 def answered(door: Door, times: int = 8) -> set[str]:
-    return {door.ask("chat").json()["choices"][0]["message"]["content"].split()[0] for _ in range(times)}
+    """Who answers; a status, where nobody does."""
+    replies = [door.ask("chat") for _ in range(times)]
+    return {
+        reply.json()["choices"][0]["message"]["content"].split()[0]
+        if reply.status == 200
+        else str(reply.status)
+        for reply in replies
+    }
 
 
 def test_a_drained_replica_finishes_what_it_has_and_gets_nothing_new(
