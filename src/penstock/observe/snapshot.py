@@ -1,4 +1,4 @@
-"""What the console and `penstock top` show: the state now, as one message. Times in seconds, `at` since the epoch."""
+"""What the console and `penstock top` show: the state now. Times in seconds, `at` since the epoch."""
 
 from __future__ import annotations
 
