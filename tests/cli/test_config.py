@@ -105,9 +105,9 @@ def test_all_mistakes_are_listed_and_the_exit_code_is_2(capsys: pytest.CaptureFi
 
 
 def test_warnings_do_not_fail_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    write("models: {chat: {backends: [{engine: default}], slo: {ttft: 123ms}}}\n")
+    write("models: {chat: {backends: [{engine: default}], price: {input: 1, cached_input: 2}}}\n")
     assert run(["config", "check"]) == 0
-    assert "warning  models.chat.slo.ttft is 0.123 s" in capsys.readouterr().out
+    assert "warning  models.chat.price charges more for cached prompt tokens" in capsys.readouterr().out
 
 
 def test_json_says_the_same_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -579,9 +579,9 @@ async def test_an_answer_that_its_own_model_finds_improbable_does_not_pass(engin
     assert got.status == 0
     assert looked.spent.completion == 12
     aborted = engine._metrics.finished["abort"]
-    before = aborted._value.get()
+    before = aborted.value
     await generated(engine, run, stream=True, **wild)
     assert looks[1].escalate
     assert OPTIONS.hold_tokens <= looks[1].spent.completion < 12, "it was stopped early"
-    assert aborted._value.get() == before + 1, "whoever is told to stop has not failed"
+    assert aborted.value == before + 1, "whoever is told to stop has not failed"
     assert not engine._engine.client.core.has_work, "nothing goes on computing it"
