@@ -90,7 +90,7 @@ function connection(word, error) {
 /** Ask for a key until one is given; whoever waits goes on with it. */
 function wantKey(error) {
   const dialog = by("key-dialog");
-  by("key-error").textContent = key.get() ? error.message : "";
+  by("key-error").textContent = key.get() || error.status === 403 ? error.message : "";
   by("key").value = "";
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {
