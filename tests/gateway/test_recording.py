@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.config import (
     CascadeConfig,
     GatewayConfig,
     HealthConfig,
+    MetricsConfig,
     ModelConfig,
     MonitorConfig,
     PriceConfig,
@@ -310,6 +312,16 @@ async def test_who_has_no_key_is_recorded_without_a_tenant() -> None:
         assert await asked(front.gateway, plan(1, model="m"), (b"authorization", b"Bearer secret")) == 200
     assert (kept.last.outcome, kept.last.tenant) == ("ok", "default")
     assert [each.outcome for each in front.gateway.recent] == ["ok"]
+
+
+async def test_requests_need_not_be_measured_and_a_reload_can_change_that() -> None:
+    async with door() as (front, kept):
+        gateway = front.gateway
+        config, deployments = gateway.config, list(gateway.deployments.values())
+        for enabled, known in ((True, 1), (False, 1), (True, 2)):
+            gateway.configure(replace(config, metrics=MetricsConfig(enabled=enabled)), deployments)
+            assert await asked(gateway, plan(1, model="m")) == 200
+            assert len(kept.records) == len(gateway.recent) == known
 
 
 async def test_what_is_no_json_is_rejected() -> None:

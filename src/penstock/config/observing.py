@@ -33,6 +33,9 @@ class ObjectivesConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
+    enabled: bool = option(
+        True, BOOLEAN, "Whether requests are measured; without, only engines, replicas and processes are."
+    )
     vllm_names: bool = option(
         True, BOOLEAN, "Whether `/metrics` also has vLLM's names, for what means the same there."
     )

@@ -78,6 +78,7 @@ class Gateway:
     def configure(self, config: GatewayConfig, deployments: list[Deployment]) -> None:
         """Serve these from now on; what runs goes on as it began."""
         self.config = config
+        self.recorder.enabled = config.metrics.enabled
         self.slow.configure(config)
         self.recent.resize(config.console.recent)
         self.deployments = {deployment.name: deployment for deployment in deployments}
