@@ -42,6 +42,7 @@ examples:
   python benchmarks/gateway.py --quick --peers none              Penstock alone, a minute
   python benchmarks/gateway.py --only unstreamed,streams         some phases
   python benchmarks/gateway.py --requests 100000 --only memory   memory alone
+  python benchmarks/gateway.py --peers unmeasured --only unstreamed,paced   what metrics and console cost
   python benchmarks/gateway.py --profile --quick --peers none    where Penstock's processes spend their time
   python benchmarks/gateway.py --json out.json                   every repeat and distribution, as JSON
 """
@@ -74,8 +75,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--peers",
         default="litellm",
-        choices=("litellm", "none"),
-        help="what else to measure (default: litellm)",
+        choices=("litellm", "unmeasured", "none"),
+        help="what else to measure; unmeasured: Penstock without metrics of requests (default: litellm)",
     )
     parser.add_argument(
         "--skip-penstock", action="store_true", help="measure the peers alone, to check the benchmark itself"

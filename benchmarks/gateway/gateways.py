@@ -70,9 +70,9 @@ class Gateway:
         return {"host": HOST, "port": self.launch.port, "model": MODEL, "key": self.launch.key}
 
 
-def penstock(setting: Setting) -> Launch:
-    """Everything on: keys, limits, budget, prices, ledger, queue, prefix balancing over two, metrics."""
-    port, state = free_port(), setting.folder / "penstock"
+def penstock(setting: Setting, name: str = "penstock", observed: dict[str, Any] | None = None) -> Launch:
+    """Everything on: keys, limits, budget, prices, ledger, queue, balancing by prefix, metrics, console."""
+    port, state = free_port(), setting.folder / name
     shutil.rmtree(state, ignore_errors=True)  # of a former run in the same folder
     config = {
         "host": HOST,
@@ -102,8 +102,9 @@ def penstock(setting: Setting) -> Launch:
             }
         },
         "queue": {"max_requests": 10_000},
+        **(observed or {}),
     }
-    path = setting.folder / "penstock.yaml"
+    path = setting.folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return Launch(
         command=[sys.executable, "-m", "penstock", "serve", "--config", str(path)],
@@ -112,6 +113,12 @@ def penstock(setting: Setting) -> Launch:
         version=__version__,
         env={"NO_COLOR": "1"},
     )
+
+
+def unmeasured(setting: Setting) -> Launch:
+    """The same Penstock, but nobody hears of its requests: no metrics of them, no console, no slow ones."""
+    off = {"metrics": {"enabled": False, "gpu": False}, "console": {"enabled": False}, "slow": {"log": False}}
+    return penstock(setting, "unmeasured", off)
 
 
 def litellm(setting: Setting) -> Launch:
@@ -160,7 +167,11 @@ def billed(config: Path) -> tuple[int, int]:
     return total["ok"], total["completion_tokens"]
 
 
-GATEWAYS: dict[str, Callable[[Setting], Launch]] = {"penstock": penstock, "litellm": litellm}
+GATEWAYS: dict[str, Callable[[Setting], Launch]] = {
+    "penstock": penstock,
+    "unmeasured": unmeasured,
+    "litellm": litellm,
+}
 
 
 def start(name: str, setting: Setting, cores: Cores, started: Callable[[Process], None]) -> Gateway:

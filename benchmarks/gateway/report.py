@@ -18,8 +18,8 @@ def table(results: dict[str, Results], missing: dict[str, str], title: str) -> T
     shown.add_column("bar", justify="right")
     for name in results:
         shown.add_column(name, justify="right")
-    if "litellm" in results and "penstock" in results:
-        shown.add_column("better than litellm", justify="right")
+    for peer in _peers(results):
+        shown.add_column(f"better than {peer}", justify="right")
     for figure in FIGURES.values():
         if any(figure.name in each.values for each in results.values()):
             shown.add_row(*_row(figure, results))
@@ -44,9 +44,14 @@ def _row(figure: Figure, results: dict[str, Results]) -> list[str]:
         if name == "penstock" and (met := figure.meets(summary["median"])) is not None:
             text = f"[{'green' if met else 'red'}]{text}[/]"
         cells.append(text)
-    if "litellm" in results and "penstock" in results:
-        cells.append(_advantage(figure, medians.get("penstock", 0.0), medians.get("litellm", 0.0)))
+    for peer in _peers(results):
+        cells.append(_advantage(figure, medians.get("penstock", 0.0), medians.get(peer, 0.0)))
     return cells
+
+
+def _peers(results: dict[str, Results]) -> list[str]:
+    """Who Penstock is held against."""
+    return [name for name in results if name != "penstock"] if "penstock" in results else []
 
 
 def _advantage(figure: Figure, ours: float, theirs: float) -> str:
