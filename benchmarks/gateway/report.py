@@ -44,9 +44,8 @@ def _row(figure: Figure, results: dict[str, Results]) -> list[str]:
         if name == "penstock" and (met := figure.meets(summary["median"])) is not None:
             text = f"[{'green' if met else 'red'}]{text}[/]"
         cells.append(text)
-    for peer in _peers(results):
-        cells.append(_advantage(figure, medians.get("penstock", 0.0), medians.get(peer, 0.0)))
-    return cells
+    ours = medians.get("penstock", 0.0)
+    return cells + [_advantage(figure, ours, medians.get(peer, 0.0)) for peer in _peers(results)]
 
 
 def _peers(results: dict[str, Results]) -> list[str]:
