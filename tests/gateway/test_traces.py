@@ -220,3 +220,34 @@ def test_traces_end_and_begin_with_the_configuration_and_an_absent_collector_slo
         door.stop()
     Tree(collector, "last")
     assert not [s for s in collector.spans if values(s.attributes).get("penstock.request.id") == "untraced"]
+
+
+def test_who_has_no_key_makes_no_traces_and_the_count_outlives_a_reload(
+    good: OpenAIServer, tmp_path: Path
+) -> None:
+    with Collector() as collector:
+        config: dict[str, Any] = {
+            "models": {"good": behind(good.url)},
+            "tracing": {"endpoint": collector.url},
+        }
+        door = Door(tmp_path, config)
+        try:
+            key = door.key("acme")
+            poll(lambda: door.get("/v1/models").status == 401)
+            flagged = {"traceparent": "00-2af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+            for wrong in ({}, {"Authorization": "Bearer sk-wrong"}):
+                for _ in range(3):
+                    assert door.post(CHAT, chat("hi", model="good"), {**flagged, **wrong}).status == 401
+            asked(door, "good", "known", **key)
+            Tree(collector, "known")
+            assert len(collector.traces()) == 1
+            poll(lambda: door.metric("penstock_traces_total", outcome="sent") == 1)
+            config["tracing"]["sample"] = 1.0
+            config["tracing"]["trust_caller"] = False
+            door.reload(config)
+            poll(lambda: "Read the configuration again: tracing" in door.log())
+            asked(door, "good", "own", **key, **flagged)
+            assert Tree(collector, "own").root.trace_id.hex() not in flagged["traceparent"]
+            poll(lambda: door.metric("penstock_traces_total", outcome="sent") == 2)
+        finally:
+            door.stop()

@@ -104,6 +104,15 @@ def test_the_caller_decides(flag: int) -> None:
     assert trace.parent == 0xB7AD6B7169203331
 
 
+def test_a_caller_who_is_not_trusted_decides_nothing() -> None:
+    caller = joined({b"traceparent": PARENT, b"tracestate": b"a=b"})
+    assert caller is not None
+    trace = Sampler(0.0, trusting=False).begin(caller)
+    assert not trace.sampled
+    assert trace.id != caller.id
+    assert (trace.parent, trace.state) == (0, b"")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_others_with_the_same_share_decide_alike(share: float) -> None:
     random.seed(8)

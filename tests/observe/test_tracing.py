@@ -34,9 +34,10 @@ def tracing(url: str, environ: dict[str, str] | None = None, **options: Any) -> 
         opened.close()
 
 
-def finish(to: Tracing, number: int = 1) -> None:
+def finish(to: Tracing, number: int = 1, tenant: str = "acme") -> None:
     for i in range(number):
         record = RequestRecord(f"r{i}", "createChatCompletion", 1.0, time.time(), ended=2.0, status=200)
+        record.tenant = tenant
         record.trace = to.begin(None)
         record.phases.append(Phase("attempt", 1.0, 2.0, "a"))
         to.finished(record)
@@ -104,7 +105,7 @@ def test_a_collector_that_is_not_there_gets_what_was_kept_when_it_comes(
             assert "those of 80 requests were lost" in warnings(caplog)[1]
             finish(to, 5)
             poll(lambda: len(back.traces()) == 26)
-            poll(lambda: (to.sent, to.lost) == (26, 80))
+            poll(lambda: (to.tally.sent, to.tally.lost) == (26, 80))
     assert len(warnings(caplog)) == 2
 
 
@@ -118,6 +119,7 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end(
             finish(to, 500)
         assert time.perf_counter() - began < 1.0
     to._thread.join()
+    assert (to.tally.sent, to.tally.lost) == (0, 500)
 
 
 def test_spans_refused_for_good_are_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -152,6 +154,29 @@ def test_a_record_that_cannot_be_written_does_not_stop_the_others(
             finish(to, 2)
         assert len([trace for trace in collector.traces().values() if len(trace) == 2]) == 2
     assert [line for line in warnings(caplog) if "odd" in line]
+    assert (to.tally.sent, to.tally.lost) == (2, 1)
+
+
+def test_what_a_stranger_asked_is_not_sent() -> None:
+    """Whoever has no valid key has no tenant either, and may send whatever flags it likes."""
+    with Collector() as collector:
+        with tracing(collector.url) as to:
+            finish(to, 3, tenant="")
+            finish(to, 1)
+        assert len(collector.traces()) == 1
+        assert (to.tally.sent, to.tally.lost) == (1, 0)
+
+
+def test_what_was_counted_outlives_a_change_of_the_collector() -> None:
+    with Collector() as collector:
+        with tracing(collector.url) as one:
+            finish(one, 3)
+        again = open_tracing(TracingConfig(endpoint=collector.url), {}, one.tally)
+        assert again is not None
+        again.start()
+        finish(again, 2)
+        again.close()
+        assert (one.tally.sent, one.tally.lost) == (5, 0)
 
 
 def test_traces_are_off_unless_a_collector_is_named() -> None:
@@ -181,11 +206,27 @@ def test_where_spans_go(config: str | None, environ: dict[str, str], url: str) -
     assert found[0] == url
 
 
+@pytest.mark.parametrize(
+    ("given", "environ", "name"),
+    [
+        (None, {}, "penstock"),
+        (None, {"OTEL_SERVICE_NAME": "front"}, "front"),
+        ("penstock", {"OTEL_SERVICE_NAME": "front"}, "penstock"),
+    ],
+)
+def test_what_the_server_is_called(given: str | None, environ: dict[str, str], name: str) -> None:
+    with Collector() as collector:
+        with tracing(collector.url, environ, service_name=given) as to:
+            finish(to)
+        assert collector.resources[0]["service.name"] == name
+
+
 def test_the_share_is_the_configurations_then_the_environments() -> None:
     arg = {"OTEL_TRACES_SAMPLER_ARG": "0.25"}
     assert share(TracingConfig(), {}) == 1.0
     assert share(TracingConfig(), arg) == 0.25
     assert share(TracingConfig(sample=0.5), arg) == 0.5
+    assert share(TracingConfig(sample=1.0), arg) == 1.0
     assert share(TracingConfig(), {**arg, "OTEL_TRACES_SAMPLER": "parentbased_always_on"}) == 1.0
     assert share(TracingConfig(), {"OTEL_TRACES_SAMPLER": "always_off"}) == 0.0
     for wrong in ("half", "nan", "2"):

@@ -24,6 +24,9 @@ class ObjectivesConfig:
     """What is promised for every model; a model's own `slo` goes before `ttft` and `tpot`."""
 
     ttft: float = option(0.5, SECONDS_ABOVE_0, "Time to the first token.")
+    batch_ttft: float = option(
+        2.0, SECONDS_ABOVE_0, "The same for requests of class `batch`; never less than for the others."
+    )
     ttft_target: float = option(
         0.99, TARGET, "Share of requests that must have it in time; failed and refused ones count as late."
     )
@@ -52,8 +55,17 @@ class TracingConfig:
     endpoint: str | None = option(
         None, URL, "Where spans go by OTLP over HTTP; `OTEL_*` variables count too."
     )
-    sample: float = option(1.0, SHARE, "Share of requests that are traced, where the caller has not decided.")
-    service_name: str = option("penstock", TEXT, "What this server is called in traces.")
+    sample: float | None = option(
+        None, SHARE, "Share of requests that are traced, where the caller has not decided; 1 otherwise."
+    )
+    trust_caller: bool = option(
+        True,
+        BOOLEAN,
+        "Whether a caller's trace is joined, and its decision to sample obeyed; else all begin here.",
+    )
+    service_name: str | None = option(
+        None, TEXT, "What this server is called in traces; `penstock` otherwise."
+    )
     headers: Mapping[str, str] | None = option(
         None, PAIRS, "Further headers to send to the endpoint, such as a key.", secret=True
     )

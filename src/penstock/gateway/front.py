@@ -99,7 +99,7 @@ class Front:
         self._drains.apply(self.gateway.deployments.values())  # a process that was started again
         self.console = self.gateway.console = Console(self.gateway, self._drains, folder, leads=leads)
         self.gateway.recorder.add(self.console)
-        self._use_tracing(open_tracing(settings.gateway.tracing))
+        self._use_tracing(open_tracing(settings.gateway.tracing, tally=self.gateway.traces))
 
     def _use_cache(self, cache: ResponseCache | None) -> None:
         self.gateway.cache = cache
@@ -132,7 +132,7 @@ class Front:
         await asyncio.to_thread(self._orchestrator.prepare, settings.gateway)
         tracing = before = self.gateway.tracing
         if settings.gateway.tracing != self._settings.gateway.tracing:
-            tracing = open_tracing(settings.gateway.tracing)
+            tracing = open_tracing(settings.gateway.tracing, tally=self.gateway.traces)
         cache, old = self.gateway.cache, self.gateway.cache
         if settings.gateway.cache != self._settings.gateway.cache:
             cache = await asyncio.to_thread(self._open_cache, settings)

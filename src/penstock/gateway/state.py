@@ -27,8 +27,9 @@ from penstock.observe.instruments import copy
 from penstock.observe.metrics import Metrics
 from penstock.observe.recent import Recent
 from penstock.observe.recorder import Recorder
-from penstock.observe.requests import RequestMetrics
+from penstock.observe.request_metrics import RequestMetrics
 from penstock.observe.slow_log import SlowRequests
+from penstock.observe.trace import Tally
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 from penstock.protocol.shapes import UsageCount
@@ -64,6 +65,7 @@ class Gateway:
         self.recent = Recent(config.console.recent)  # requests that have ended
         self.recorder = Recorder([self.slow, self.recent, RequestMetrics(metrics)])
         self.tracing: Tracing | None = None
+        self.traces = Tally()
         metrics.watch(self._tell_traces)
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
@@ -270,10 +272,8 @@ class Gateway:
         return self.metrics.render()
 
     def _tell_traces(self) -> None:
-        tracing = self.tracing
-        if tracing is not None:
-            rows = (("sent",), tracing.sent), (("lost",), tracing.lost)
-            copy(self.metrics.families.traces, rows)
+        rows = (("sent",), self.traces.sent), (("lost",), self.traces.lost)
+        copy(self.metrics.families.traces, rows)
 
     def passed_over(self, exchange: Exchange, name: str, other: str, error: Exception) -> None:
         """Somebody could not answer, and another is asked."""

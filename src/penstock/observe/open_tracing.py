@@ -17,11 +17,13 @@ from penstock import __version__
 from penstock.config import TracingConfig
 from penstock.errors import ConfigError
 from penstock.observe.collector import Collector
+from penstock.observe.trace import Sampler, Tally
 
 if TYPE_CHECKING:
     from penstock.observe.tracing import Tracing
 
 PATH: Final = "/v1/traces"
+SERVICE_NAME: Final = "penstock"  # where nobody says otherwise
 # Of the variables that other exporters read, those for traces go before those for everything.
 _FOR_TRACES: Final = "OTEL_EXPORTER_OTLP_TRACES_"
 _FOR_ALL: Final = "OTEL_EXPORTER_OTLP_"
@@ -29,8 +31,11 @@ _URL: Final = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(:\d{1,5})
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
-def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ) -> Tracing | None:
-    """None: requests are not traced. Raises ConfigError for what cannot be."""
+def open_tracing(
+    config: TracingConfig, environ: Mapping[str, str] = os.environ, tally: Tally | None = None
+) -> Tracing | None:
+    """None: requests are not traced. Raises ConfigError for what cannot be. `tally`: what is counted there
+    outlives a change of the configuration."""
     found = endpoint(config, environ)
     if found is None:
         return None
@@ -68,7 +73,8 @@ def open_tracing(config: TracingConfig, environ: Mapping[str, str] = os.environ)
             f"OTEL_EXPORTER_OTLP_CERTIFICATE names {certificate}, which cannot be read as certificates "
             f"({error.strerror or error}); name a PEM file."
         ) from None
-    return Tracing(collector, share(config, environ), _resource(config, environ), __version__)
+    sampler = Sampler(share(config, environ), trusting=config.trust_caller)
+    return Tracing(collector, sampler, _resource(config, environ), __version__, tally)
 
 
 def endpoint(config: TracingConfig, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -88,12 +94,12 @@ def endpoint(config: TracingConfig, environ: Mapping[str, str]) -> tuple[str, st
 def share(config: TracingConfig, environ: Mapping[str, str]) -> float:
     """Of requests whose caller has not decided. The variables count where the configuration says nothing."""
     sampler, given = environ.get("OTEL_TRACES_SAMPLER", ""), environ.get("OTEL_TRACES_SAMPLER_ARG", "")
-    if config.sample != TracingConfig().sample:
+    if config.sample is not None:
         return config.sample
     if sampler.endswith("always_off"):
         return 0.0
     if not given or sampler.endswith("always_on"):
-        return config.sample
+        return 1.0
     try:
         value = float(given)
     except ValueError:
@@ -104,9 +110,7 @@ def share(config: TracingConfig, environ: Mapping[str, str]) -> float:
 
 
 def _resource(config: TracingConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    name = config.service_name
-    if name == TracingConfig().service_name:
-        name = environ.get("OTEL_SERVICE_NAME") or name
+    name = config.service_name or environ.get("OTEL_SERVICE_NAME") or SERVICE_NAME
     return {
         "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
         "service.name": name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -54,20 +55,35 @@ def joined(headers: Mapping[bytes, bytes]) -> Trace | None:
 
 
 class Sampler:
-    """Decides once, where a request comes in. What a caller has decided counts; else so large a share, by the
-    trace's id: other servers with the same share decide alike."""
+    """Decides once, where a request comes in. What a caller has decided counts, if it is trusted; else so
+    large a share, by the trace's id: other servers with the same share decide alike."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, *, trusting: bool = True) -> None:
         self._bound = round(share * (1 << _RATIO_BITS))
+        self._trusting = trusting
 
     def begin(self, caller: Trace | None) -> Trace:
         """The request's own span, in its caller's trace or one of its own."""
-        if caller is not None:
+        # Whoever may choose a trace's id also chooses what a share of all ids means.
+        if caller is not None and self._trusting:
             caller.span = new_span()
             return caller
         trace = random.getrandbits(128) or 1
         sampled = trace & ((1 << _RATIO_BITS) - 1) < self._bound
         return Trace(trace, flags=SAMPLED if sampled else 0, span=new_span())
+
+
+class Tally:
+    """Requests by what became of their traces, since the server was started. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sent = self.lost = 0
+
+    def add(self, *, sent: int = 0, lost: int = 0) -> None:
+        with self._lock:
+            self.sent += sent
+            self.lost += lost
 
 
 def new_span() -> int:

@@ -16,7 +16,7 @@ from penstock.observe.collector import Collector, UndeliveredError
 from penstock.observe.otlp import Batch
 from penstock.observe.record import RequestRecord
 from penstock.observe.spans import Value, spans_of
-from penstock.observe.trace import Sampler, Trace
+from penstock.observe.trace import Sampler, Tally, Trace
 
 logger = logging.getLogger("penstock.observe")
 
@@ -32,17 +32,22 @@ class Tracing:
     """A listener. What it costs a request is a place in a queue; spans are made by the thread."""
 
     def __init__(
-        self, collector: Collector, sample: float, resource: Mapping[str, Value], version: str
+        self,
+        collector: Collector,
+        sampler: Sampler,
+        resource: Mapping[str, Value],
+        version: str,
+        tally: Tally | None = None,
     ) -> None:
-        self._sampler = Sampler(sample)
+        self._sampler = sampler
         self._collector = collector
         self._resource = resource
         self._version = version
         self._waiting: deque[RequestRecord] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self.sent = self.lost = 0  # requests, since the start
-        self._told = 0  # of those lost
+        self.tally = tally or Tally()
+        self._told = self.tally.lost  # of those lost, how many have been spoken of
         self._failing = False
         self._odd = False  # a record could not be written, which was said
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
@@ -55,11 +60,12 @@ class Tracing:
         return self._sampler.begin(caller)
 
     def finished(self, record: RequestRecord) -> None:
-        if record.trace is None or not record.trace.sampled:
+        # Those of clients that are known: who has no key must not fill the queue, nor the collector.
+        if record.trace is None or not record.trace.sampled or not record.tenant:
             return
         waiting = self._waiting
         if len(waiting) >= KEPT:
-            self.lost += 1
+            self.tally.add(lost=1)
             return
         waiting.append(record)
         if len(waiting) == BATCH:
@@ -74,6 +80,10 @@ class Tracing:
     # ------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
+        self._send_all()
+        self.tally.add(lost=len(self._waiting))  # what came to its end with the server
+
+    def _send_all(self) -> None:
         while True:
             if not self._closing and len(self._waiting) < BATCH:
                 self._wake.wait(SEND_SECONDS)
@@ -84,30 +94,32 @@ class Tracing:
             pause = SEND_SECONDS
             while batch is not None and not self._delivered(*batch):
                 if self._closing:
+                    self.tally.add(lost=batch[1])
                     return
                 self._wake.wait(pause)
                 self._wake.clear()
                 pause = min(2 * pause, MAX_PAUSE)
 
     def _batch(self) -> tuple[bytes, int] | None:
-        """What waits, encoded, and how many requests that is."""
+        """What waits, encoded, and how many requests are in that."""
         if not self._waiting:
             return None
-        batch, number = Batch(self._resource, self._version), 0
+        batch, number, written = Batch(self._resource, self._version), 0, 0
         while self._waiting and number < BATCH:
             record = self._waiting.popleft()
             number += 1
             try:
                 assert record.trace is not None, "only what is traced waits"
                 batch.add(record.trace, spans_of(record, record.trace))
+                written += 1
             except Exception:
-                self.lost += 1
+                self.tally.add(lost=1)
                 if not self._odd:
                     logger.exception("The trace of request %s cannot be written; others are.", record.id)
                 self._odd = True
             if number % POLITE == 0:
                 time.sleep(0)  # whoever answers requests goes first
-        return batch.encode(), number
+        return batch.encode(), written
 
     def _delivered(self, body: bytes, number: int) -> bool:
         """Whether that is done with: taken, or never going to be."""
@@ -115,7 +127,7 @@ class Tracing:
             self._collector.send(body)
         except UndeliveredError as error:
             if not error.later:
-                self.lost += number
+                self.tally.add(lost=number)
             if not self._failing:
                 self._failing = True
                 logger.warning(
@@ -128,7 +140,8 @@ class Tracing:
             return not error.later
         if self._failing:
             self._failing = False
-            logger.warning("Traces are sent again; those of %d requests were lost.", self.lost - self._told)
-            self._told = self.lost
-        self.sent += number
+            lost = self.tally.lost
+            logger.warning("Traces are sent again; those of %d requests were lost.", lost - self._told)
+            self._told = lost
+        self.tally.add(sent=number)
         return True
