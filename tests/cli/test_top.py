@@ -56,6 +56,7 @@ def busy(name: str = "chat", **fields: Any) -> Snapshot:
     ]
     request = RequestNow(
         id="r",
+        arrived=0.0,
         at=time.time(),
         operation="createChatCompletion",
         model=name,

@@ -61,6 +61,7 @@ def request(number: int, **fields: Any) -> s.RequestNow:
     ]
     given: dict[str, Any] = {
         "id": f"req-{number:08x}",
+        "arrived": 10_000.0 - 3 * number,
         "at": time.time() - 3 * number,
         "operation": "createChatCompletion",
         "model": "auto" if number % 2 else "small",

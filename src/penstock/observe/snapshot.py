@@ -93,7 +93,8 @@ class PhaseNow(msgspec.Struct, kw_only=True):
 class RequestNow(msgspec.Struct, kw_only=True):
     """One that has ended."""
 
-    id: str
+    id: str  # the client's, who may give the same to several
+    arrived: float  # by the server's own clock: with the id it tells them apart
     at: float
     operation: str
     model: str

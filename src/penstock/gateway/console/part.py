@@ -107,6 +107,7 @@ def request_now(record: RequestRecord) -> RequestNow:
     ttft = record.ttft
     return RequestNow(
         id=record.id,
+        arrived=record.arrived,
         at=record.arrived,
         operation=record.operation,
         model=record.model,

@@ -7,16 +7,17 @@ import { clock, count, dollars, milliseconds, plural } from "./format.js";
 const TONES = { ok: "good", failed: "bad", shed: "warn", rejected: "warn", aborted: "unknown" };
 const WORDS = { ok: "answered" };
 const MOST = 200; // that are kept here
-const opened = new Set(); // ids of requests whose details are shown
+const opened = new Set(); // keys of requests whose details are shown
 let kept = []; // the newest first: the stream tells of the latest only
 let held = null; // what is shown while the list is paused
 
 const ended = (request) => request.at + request.ms / 1000;
+const keyOf = (request) => `${request.id} ${request.arrived}`; // clients may give one id to several
 
 /** Keep these too; those that are known already stay where they are. */
 export function remember(recent) {
-  const newer = new Set(recent.map((request) => request.id));
-  const all = [...recent, ...kept.filter((request) => !newer.has(request.id))];
+  const newer = new Set(recent.map(keyOf));
+  const all = [...recent, ...kept.filter((request) => !newer.has(keyOf(request)))];
   kept = all.sort((a, b) => ended(b) - ended(a)).slice(0, MOST);
 }
 
@@ -45,8 +46,8 @@ function fits(request, kind, text) {
 
 /** A row of the list; with `opens` it is a button that shows the details. */
 export function requestRow(request, opens) {
-  const open = opens && opened.has(request.id);
-  return lasts("li", request.id, open, () => rowOf(request, opens, open)); // it has ended: it stays as it is
+  const open = opens && opened.has(keyOf(request));
+  return lasts("li", keyOf(request), open, () => rowOf(request, opens, open)); // it has ended: it stays as it is
 }
 
 function rowOf(request, opens, open) {
@@ -65,7 +66,7 @@ function rowOf(request, opens, open) {
     figure("cost", dollars(request.dollars)),
   ];
   if (!opens) return [h("div", { class: "request-head" }, cells)];
-  const pressed = { "aria-expanded": String(open), "data-action": "expand", "data-id": request.id };
+  const pressed = { "aria-expanded": String(open), "data-action": "expand", "data-id": keyOf(request) };
   return [h("button", { type: "button", class: "request-head", ...pressed }, cells), open && details(request)];
 }
 
