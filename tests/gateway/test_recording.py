@@ -48,6 +48,7 @@ from tests.gateway.cache.test_serving import kept as settled
 from tests.gateway.cache.test_serving import memory
 from tests.gateway.test_large_answers import INFO, VECTOR
 from tests.gateway.upstream.conftest import pytest_asyncio_loop_factories
+from tests.observe.pages import samples
 from tests.servers.openai import Fleet
 
 __all__ = ["pytest_asyncio_loop_factories"]
@@ -183,6 +184,21 @@ async def test_a_failed_try_is_an_attempt_of_its_own() -> None:
     assert (first.failed, second.failed, record.retries, record.outcome) == (True, False, 1, "ok")
     assert first.detail != second.detail
     check(record)
+
+
+async def test_what_is_taken_back_from_a_lost_replica_is_counted_as_retried() -> None:
+    fleet = Fleet()
+    async with door(fleet=fleet) as (front, kept):
+        asking = asyncio.create_task(front.ask(plan(1, pause=0.5, model="m")))
+        await begun(fleet)
+        dispatcher = front.gateway.deployments["m"].dispatcher
+        for member in dispatcher.members.values():
+            dispatcher._take_back(member)
+        await asking
+        counted = samples(front.gateway.metrics.render())
+    assert (kept.last.outcome, kept.last.retries) == ("ok", 1)
+    assert counted.of("penstock_retries_total", model_name="m") == 1
+    assert counted.of("penstock_queue_seconds_count", model_name="m") == 1, "one request, waited once"
 
 
 async def test_a_request_that_nobody_can_answer_failed() -> None:

@@ -19,7 +19,7 @@ from penstock.observe.labels import OTHER
 from penstock.observe.metrics import Metrics
 from penstock.observe.objectives import Objective, Promise
 from penstock.observe.record import Outcome, Phase, RequestRecord
-from penstock.observe.requests import RequestMetrics
+from penstock.observe.request_metrics import RequestMetrics
 from tests.observe.pages import Samples, samples
 
 MODELS = (ModelConfig(name="m", slo=SloConfig(ttft=0.123, tpot=0.04)), ModelConfig(name="other"))
@@ -101,6 +101,19 @@ def test_a_refusal_is_counted_by_its_code_and_has_no_times() -> None:
     assert values.of("penstock_requests_refused_total", model_name="", code="model_not_found") == 1
     assert values.of("penstock_time_to_first_token_seconds_count") == 0
     assert values.of("penstock_e2e_request_latency_seconds_count") == 0
+
+
+def test_waiting_for_a_failed_attempt_is_not_queueing() -> None:
+    phases = [
+        Phase("queue", 0.0, 0.02),
+        Phase("attempt", 0.02, 5.0, "a", failed=True),
+        Phase("queue", 5.0, 5.1),
+        Phase("attempt", 5.1, 6.0, "b"),
+    ]
+    values = counted(record(phases=phases))
+    assert values.of("penstock_queue_seconds_count") == 1
+    assert values.of("penstock_queue_seconds_sum") == pytest.approx(0.02)
+    assert values.of("penstock_phase_seconds_total", phase="queue") == pytest.approx(0.12)
 
 
 def test_what_the_server_asks_itself_is_billed_and_otherwise_nobodys() -> None:

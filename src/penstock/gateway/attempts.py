@@ -109,7 +109,7 @@ async def _answered(
     def fits(backend: Backend) -> bool:
         return asks in backend.operations and (backend.vision or not vision)
 
-    exchange.delivered.prompt = size.prompt
+    exchange.delivered.prompt, record.choices = size.prompt, size.choices
     query = deployment.query(exchange, size)
     deployment.retries.earn()
     tries = _Tries(gateway, exchange, deployment)
@@ -142,7 +142,7 @@ async def _answered(
             # what was taken back from a lost replica: moving it adds no load, whatever is left for retries.
             if not isinstance(error, ReplicaLostError) and not deployment.dispatcher.returns(waiting):
                 raise
-            record.retries += 1
+            tries.go_on()
             now = time.monotonic()
         finally:
             served = exchange.spent()
@@ -192,9 +192,13 @@ class _Tries:
                     if again is not None:
                         dispatcher.leave(again, waiting)
                     raise
-                self._gateway.metrics.families.retries.labels(self._deployment.name).inc()
-                self._exchange.record.retries += 1
+                self.go_on()
                 member = again
+
+    def go_on(self) -> None:
+        """Somebody is asked again, at once or when there is a place."""
+        self._gateway.metrics.families.retries.labels(self._deployment.name).inc()
+        self._exchange.record.retries += 1
 
     def may_go_on(self, error: BackendError) -> bool:
         """Whether anybody should be asked again after `error`."""

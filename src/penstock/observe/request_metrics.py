@@ -94,9 +94,10 @@ class _Model:
     def finished(self, record: RequestRecord, metrics: Metrics) -> None:
         outcome, arrived = record.outcome, record.arrived
         self._outcomes[outcome].value += 1
-        for verdict in metrics.promises.of(self._name).verdicts(record):
-            self._verdicts[verdict].value += 1
-        placed = False
+        if self._name:  # whoever names no model, or has not been heard out, was promised nothing
+            for verdict in metrics.promises.of(self._name).verdicts(record):
+                self._verdicts[verdict].value += 1
+        queued = placed = False
         phases = self._phases
         for phase in record.phases:
             name = phase.name
@@ -104,7 +105,9 @@ class _Model:
                 if phase.detail == "engine":
                     self._engine_queue.value += phase.end - phase.start
                     continue
-                if not phase.failed:
+                # Once: what came after a failed attempt waited for that, too.
+                if not phase.failed and not queued:
+                    queued = True
                     self._queued.observe(phase.end - arrived)
             elif name == "attempt":
                 placed = True
