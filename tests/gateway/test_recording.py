@@ -60,11 +60,17 @@ class Kept:
     """Who listens."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.records: list[RequestRecord] = []
-        gateway.recorder.add(self)
+        self._records: list[RequestRecord] = []
+        self._recorder = gateway.recorder
+        self._recorder.add(self)
 
     def finished(self, record: RequestRecord) -> None:
-        self.records.append(record)
+        self._records.append(record)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        self._recorder.tell()
+        return self._records
 
     @property
     def last(self) -> RequestRecord:

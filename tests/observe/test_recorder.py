@@ -8,7 +8,7 @@ import pytest
 
 from penstock.observe.recent import Recent
 from penstock.observe.record import RequestRecord
-from penstock.observe.recorder import Recorder
+from penstock.observe.recorder import MOST_UNTOLD, Recorder
 
 
 def record(id: str = "r", tenant: str = "acme", *, inside: bool = False) -> RequestRecord:
@@ -30,6 +30,8 @@ def test_a_listener_that_raises_is_logged_once_and_harms_nobody(caplog: pytest.L
     recorder = Recorder([broken, recent])
     for number in range(3):
         recorder.finish(record(str(number)))
+    recorder.tell()
+    recorder.tell()
     assert broken.calls == 3
     assert [each.id for each in recent] == ["2", "1", "0"]
     [line] = caplog.records
@@ -59,7 +61,20 @@ def test_strangers_and_the_server_itself_are_not_remembered() -> None:
 def test_a_listener_may_come_and_go() -> None:
     recorder, recent = Recorder(), Recent(3)
     recorder.add(recent)
-    recorder.finish(record())
+    recorder.finish(record("before"))
+    recorder.add(other := Recent(3))
+    recorder.finish(record("between"))
     recorder.remove(recent)
+    recorder.finish(record("after"))
+    recorder.tell()
+    assert [each.id for each in recent] == ["between", "before"]
+    assert [each.id for each in other] == ["after", "between"]
+
+
+def test_nobody_has_to_ask_for_long_to_hear_of_many() -> None:
+    recorder = Recorder([recent := Recent(MOST_UNTOLD)])
+    for _ in range(MOST_UNTOLD - 1):
+        recorder.finish(record())
+    assert len(recent) == 0
     recorder.finish(record())
-    assert len(recent) == 1
+    assert len(recent) == MOST_UNTOLD

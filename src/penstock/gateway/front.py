@@ -201,6 +201,7 @@ class Front:
             if self.gateway.cache is not None:
                 await self.gateway.cache.close()
             await self._assembly.close()
+            self.gateway.recorder.tell()
             if self.gateway.tracing is not None:
                 await asyncio.to_thread(self.gateway.tracing.close)
             self._orchestrator.flush()

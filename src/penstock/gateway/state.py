@@ -64,6 +64,7 @@ class Gateway:
         self.slow = SlowRequests(config)
         self.recent = Recent(config.console.recent)  # requests that have ended
         self.recorder = Recorder([self.slow, self.recent, RequestMetrics(metrics)])
+        metrics.watch(self.recorder.tell)
         self.tracing: Tracing | None = None
         self.traces = Tally()
         metrics.watch(self._tell_traces)
@@ -230,6 +231,7 @@ class Gateway:
             due = time.monotonic() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
             lag.observe(max(0.0, time.monotonic() - due))
+            self.recorder.tell()
             for deployment in self.deployments.values():
                 try:
                     deployment.dispatcher.tick()

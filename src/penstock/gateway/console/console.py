@@ -78,9 +78,11 @@ class Console:
         if self.enabled:
             self._window.finished(record)
 
-    def part(self) -> Part:
-        """What this process knows, without asking anybody."""
-        now = part(self._gateway, self._window, self._samples, self._recent(), self._started)
+    def part(self, *, requests: bool = True) -> Part:
+        """What this process knows, without asking anybody; without single `requests` where none is shown."""
+        self._gateway.recorder.tell()
+        recent = self._recent() if requests else []
+        now = part(self._gateway, self._window, self._samples, recent, self._started)
         if self._leads:
             now.alerts = self._alerts
         return now
@@ -108,6 +110,7 @@ class Console:
                 now = time.monotonic()
                 if self.enabled and int(now) != second:
                     second = int(now)
+                    self._gateway.recorder.tell()
                     self._window.tick(self._samples.look(self._gateway.deployments.values()))
                     if self._leads and now - judged >= JUDGE_SECONDS:
                         judged = now
@@ -117,7 +120,7 @@ class Console:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _judge(self, now: float) -> None:
-        _, whole = await self._whole()
+        _, whole = await self._whole(requests=False)
         models = merge.watched(whole, self._promises())
         used = sum(gpu.memory_used for gpu in whole.gpus) - whole.idle_kv_bytes
         memory = used, sum(gpu.memory_total for gpu in whole.gpus)
@@ -126,9 +129,9 @@ class Console:
     def _promises(self) -> Promises:
         return self._gateway.metrics.promises
 
-    async def _whole(self) -> tuple[int, Part]:
+    async def _whole(self, *, requests: bool = True) -> tuple[int, Part]:
         """How many processes there are, and what they know together."""
-        parts = [self.part()]
+        parts = [self.part(requests=requests)]
         for page in await self.others():
             try:
                 parts.append(_part.decode(page))
