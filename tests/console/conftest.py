@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,23 +26,45 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opens(browser: Any) -> Iterator[Opens]:
-    """Opens an address in a new profile. What the page reports as an error fails the test at its end."""
+    """Opens an address in a new profile. What the page reports as an error fails the test at its end, and so
+    does every answer from 400 on whose status is not among those that the test is about. `key`: what the tab
+    has already."""
     contexts, said = [], []
 
-    def open(url: str, *, width: int = 1280, allowed: str = "^$", **options: Any) -> Any:
+    def open(
+        url: str,
+        *,
+        width: int = 1280,
+        allowed: str = "^$",
+        statuses: tuple[int, ...] = (),
+        key: str = "",
+        **options: Any,
+    ) -> Any:
+        # The browser itself reports every answer that is no success.
+        expected = "|".join(
+            [allowed, *(f"Failed to load resource.*status of {number}" for number in statuses)]
+        )
+
         def heard(message: Any) -> None:
-            # The browser itself reports every answer that is no success, which may be what a test is about.
-            expected = f"Failed to load resource|{allowed}"
             if message.type in ("error", "warning") and not re.search(expected, message.text):
                 said.append(message.text)
+
+        def answered(response: Any) -> None:
+            if response.status >= 400 and response.status not in statuses:
+                said.append(f"{response.status} {response.url}")
 
         context = browser.new_context(
             viewport={"width": width, "height": 800}, reduced_motion="reduce", **options
         )
         context.set_default_timeout(15_000)
         contexts.append(context)
+        if key:
+            context.add_init_script(
+                f"if (window === top) sessionStorage.setItem('penstock.key', {json.dumps(key)})"
+            )
         page = context.new_page()
         page.on("console", heard)
+        page.on("response", answered)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(url)
         return page

@@ -59,10 +59,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def enter(scene: Scene, opens: Opens) -> Any:
     """Opens a view with an administrator's key in the tab already."""
 
-    def enter(view: str) -> Any:
-        page = opens(f"{scene.door.url}/#{view}")
-        page.evaluate("key => sessionStorage.setItem('penstock.key', key)", scene.key(scene.admin))
-        page.reload()
+    def enter(view: str, **options: Any) -> Any:
+        page = opens(f"{scene.door.url}/#{view}", key=scene.key(scene.admin), **options)
         expect(page.locator("#live")).to_have_text("Live")
         return page
 
@@ -70,7 +68,7 @@ def enter(scene: Scene, opens: Opens) -> Any:
 
 
 def test_it_opens_with_an_administrators_key_only(scene: Scene, opens: Opens) -> None:
-    page = opens(f"{scene.door.url}/")
+    page = opens(f"{scene.door.url}/", statuses=(401, 403))
     dialog = page.get_by_role("dialog", name="A key is needed")
     expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
@@ -174,7 +172,7 @@ def test_the_playground_streams_and_compares(scene: Scene, enter: Any) -> None:
 
 
 def test_the_playground_stops_and_says_what_failed(scene: Scene, enter: Any) -> None:
-    page = enter("playground")
+    page = enter("playground", statuses=(400,))
     page.locator("#model-0").select_option("large")
     scene.large.held = True
     try:

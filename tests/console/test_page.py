@@ -253,7 +253,9 @@ def test_a_report_is_shown_with_its_style_and_without_its_script(
 ) -> None:
     stage.report = f"<title>r</title><style>h1{{color:red}}</style><h1>the report</h1>{SCRIPT}"
     page = opens(
-        f"{url}#reports", allowed="Blocked script execution in 'about:srcdoc'|Content Security Policy"
+        f"{url}#reports",
+        allowed="Blocked script execution in 'about:srcdoc'|Content Security Policy",
+        statuses=(404,),  # the picture that its script hides behind
     )
     page.get_by_role("button", name="A server under load: small").click()
     heading = page.frame_locator("#report-frame").get_by_role("heading")
@@ -273,7 +275,7 @@ def test_a_clock_that_was_set_back_harms_nothing(stage: Stage, url: str, opens: 
 
 
 def test_the_page_comes_back_when_the_server_does(stage: Stage, url: str, opens: Opens) -> None:
-    page = opens(url)
+    page = opens(url, statuses=(503,))
     live(page)
     stage.broken = True
     expect(page.locator("#live")).to_have_text("Reconnecting")
