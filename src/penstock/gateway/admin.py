@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Final
 
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
@@ -30,6 +31,23 @@ from penstock.protocol.admin import (
 from penstock.protocol.decode import shown
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
+# What proxies add to what they pass on.
+_FORWARDED: Final = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-forwarded-server",
+        b"x-real-ip",
+        b"cf-connecting-ip",
+        b"true-client-ip",
+        b"x-client-ip",
+    }
+)
+_KEY: Final = "a key made with 'penstock keys create --admin'"
+
 
 def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
     """Where there are keys, only those made for it may; without, everybody on this machine.
@@ -38,21 +56,36 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
     --allow-public is not open for that.
     """
     if gateway.keys.locked:
-        allowed = caller.admin
-    else:
-        client = call.scope.get("client")
-        # A page of somebody else's whose name leads here (DNS rebinding) is on this machine too, but its
-        # browser says which name it was.
-        allowed = client is not None and is_loopback(client[0]) and _named_here(call)
-    if not allowed:
-        raise HTTPError(403, "This needs a key made with 'penstock keys create --admin'.", code="admin_only")
+        if not caller.admin:
+            raise HTTPError(403, f"This needs {_KEY}.", code="admin_only")
+    elif not _from_here(call):
+        raise HTTPError(
+            403,
+            "While there are no keys this is for programs on this machine alone, by its address or as "
+            f"localhost, and not through a proxy. From elsewhere it needs {_KEY}.",
+            code="admin_only",
+        )
+
+
+def _from_here(call: Call) -> bool:
+    """Whether it comes from this machine and was not passed on: a proxy's requests are its clients'."""
+    client = call.scope.get("client")
+    if client is None or not is_loopback(client[0]) or not _FORWARDED.isdisjoint(call.headers):
+        return False
+    # A page of somebody else's whose name leads here (DNS rebinding) is on this machine too, but its
+    # browser says which name it was.
+    return _named_here(call)
 
 
 def _named_here(call: Call) -> bool:
     """Whether it was asked for by an address or as localhost, and by no page of another site."""
-    if call.headers.get(b"sec-fetch-site") == b"cross-site":
+    if call.headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
         return False
-    host = call.headers.get(b"host", b"").decode("latin-1")
+    given = call.headers.get(b"host", b"")
+    origin = call.headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2].lower() != given.lower():
+        return False
+    host = given.decode("latin-1")
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     return not name or name.lower() == "localhost" or is_address(name.strip("[]"))
 

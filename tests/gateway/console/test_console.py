@@ -175,9 +175,34 @@ def test_a_page_whose_name_leads_here_sees_nothing_where_there_are_no_keys(door:
 
 
 def test_another_sites_page_sees_nothing_where_there_are_no_keys(door: Door) -> None:
+    here, other = f"http://{door.host}:{door.port}", f"http://{door.host}:{door.port + 1}"
     for path in ("/console/state", "/console/events"):
-        assert door.request("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
-        assert door.request("HEAD", path, headers={"Sec-Fetch-Site": "same-origin"}).status == 200
+        for foreign in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},  # another port of this machine
+            {"Origin": "https://evil.example"},
+            {"Origin": other},
+            {"Origin": "null"},
+        ):
+            assert door.request("GET", path, headers=foreign).status == 403, foreign
+        for own in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": here}):
+            assert door.request("HEAD", path, headers=own).status == 200, own
+    body = {"model": "chat", "replica": "x"}
+    assert door.request("POST", "/admin/backends/drain", body, {"Origin": other}).status == 403
+    assert door.request("POST", "/admin/backends/drain", body, {"Origin": here}).status == 404
+
+
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP"]
+)
+def test_what_a_proxy_passes_on_needs_a_key(door: Door, header: str) -> None:
+    """A proxy on this machine calls from it, and often by its address; those that it speaks for do not."""
+    for path in ("/console/state", "/console/events", "/admin/backends"):
+        refused = door.request("GET", path, headers={header: "203.0.113.9"})
+        assert refused.status == 403
+        assert "not through a proxy" in refused.error["message"]
+    body = {"model": "chat", "replica": "x"}
+    assert door.request("POST", "/admin/backends/drain", body, {header: "203.0.113.9"}).status == 403
 
 
 @pytest.mark.parametrize(
@@ -212,6 +237,17 @@ def test_where_there_are_keys_only_administrators_look(upstream: OpenAIServer, t
         body = {"model": "chat", "replica": "upstream"}
         assert door.post("/admin/backends/drain", body).status == 401
         assert door.post("/admin/backends/drain", body, plain).status == 403
+
+
+def test_a_stream_that_was_opened_without_keys_ends_when_there_are_some(
+    upstream: OpenAIServer, tmp_path: Path
+) -> None:
+    with serving(tmp_path, {"models": {"chat": behind(upstream.url)}}) as door:
+        with stream(door) as arriving:
+            next(arriving)
+            door.key("acme")
+            assert len(list(arriving)) < 10
+        assert door.get("/console/events").status == 401
 
 
 def test_a_console_that_is_off_is_not_there(upstream: OpenAIServer, tmp_path: Path) -> None:
