@@ -75,6 +75,18 @@ def available_memory(root: Path = ROOT) -> int:
     return max(0, min([available, *(limit - used for limit, used in _memory_groups(root))]))
 
 
+def oom_kills(root: Path = ROOT) -> int:
+    """Processes that the kernel has killed for want of memory: of this control group where it says so, of the
+    whole machine otherwise. What counts is whether it grows."""
+    groups = reversed(list(_control_groups("memory", root)))
+    files = [group / name for group in groups for name in ("memory.events", "memory.oom_control")]
+    for file in (*files, root / "proc/vmstat"):
+        for line in (_text(file) or "").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
     """Limit and use, in bytes, of each control group that has a limit."""
     for folder in _control_groups("memory", root):

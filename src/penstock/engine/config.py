@@ -146,6 +146,7 @@ class EngineInfo:
 
     architecture: str
     device: str
+    gpu: str = ""  # its UUID, by which the driver knows it; empty: on the CPU, or not known
     precision: str  # what it computes in
     quantization: str  # of the weights as stored, e.g. "Q4_1" or "none"
     vocab_size: int

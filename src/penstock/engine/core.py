@@ -17,7 +17,7 @@ from penstock.engine.request import EngineStats, Request, TokenEvent
 from penstock.engine.run.defaults import GIB
 from penstock.engine.run.loading import load_model
 from penstock.engine.run.runner import Runner
-from penstock.engine.run.sizing import choose_device, memory_for, size_engine, stored_size
+from penstock.engine.run.sizing import choose_device, gpu_uuid, memory_for, size_engine, stored_size
 from penstock.engine.run.step import Room
 from penstock.engine.schedule.scheduler import Limits, Scheduler
 from penstock.engine.schedule.sequence import LogitsProcessor
@@ -63,6 +63,7 @@ class EngineCore:
         self.info = EngineInfo(
             architecture=model.config.architecture,
             device=str(device),
+            gpu=gpu_uuid(device),
             precision=model.precision,
             quantization=quantization,
             vocab_size=model.config.vocab_size,

@@ -45,6 +45,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
     kind: str
     message: str
+    out_of_memory: bool = False  # for want of it, on the device or the machine
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

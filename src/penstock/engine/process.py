@@ -17,6 +17,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -45,11 +46,18 @@ from penstock.errors import (
     PenstockError,
     QueueFullError,
 )
+from penstock.machine import oom_kills
 
 MAX_UNSENT = 32 << 20  # bytes the engine may leave unread before new requests are refused
 KILL_AFTER = 5.0  # seconds between asking the process to end and ending it
 MAX_SOCKET_PATH = 107  # bytes, of a unix socket's name; the engine adds its pid while it binds
 _decoder = msgspec.msgpack.Decoder(FromEngine)
+
+
+# Why an engine ended that was not asked to: for want of memory; by somebody's hand; by its keeper's, since it
+# did nothing any more; or by a fault of its own.
+DeathCause = Literal["out_of_memory", "killed", "stuck", "crashed"]
+DEATHS: Final[tuple[DeathCause, ...]] = get_args(DeathCause)
 
 
 class EventStream:
@@ -123,6 +131,8 @@ class EngineClient:
         self._info: EngineInfo | None = None
         self.stats = EngineStats()
         self.last_beat = time.monotonic()
+        self.cause: DeathCause = "crashed"  # what it died of, once it has
+        self._oom_kills = oom_kills()
         self.lost: tuple[str, ...] = ()  # the requests that were open when the engine failed
         self.last_token = 0.0  # when the engine last gave a token or a vector; seconds, monotonic
 
@@ -286,6 +296,8 @@ class EngineClient:
 
     async def kill(self) -> None:
         """End the process now; open requests get an error. An attached client lets go."""
+        if self._failure is None:
+            self.cause = "stuck"  # nobody ends one that works
         if self._process is None:
             self._writer.close()
         else:
@@ -327,6 +339,8 @@ class EngineClient:
             return
         code = await self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL and self._failure is None and self.cause != "stuck":
+            self.cause = "out_of_memory" if oom_kills() > self._oom_kills else "killed"
         if self._draining and code == 0:
             self._fail(EngineUnavailableError("The engine has shut down."))
         else:
@@ -342,7 +356,9 @@ class EngineClient:
                     self._deliver(event.request_id, event)
             case Refused(request_id, kind, text, param):
                 self._deliver(request_id, _error(kind, text, param))
-            case Failed(kind, text):
+            case Failed(kind, text, out_of_memory):
+                if out_of_memory:
+                    self.cause = "out_of_memory"
                 self._fail(_error(kind, text, None))
             case Loaded():
                 self.last_beat = time.monotonic()

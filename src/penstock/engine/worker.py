@@ -19,6 +19,7 @@ import msgspec
 
 from penstock import logs
 from penstock.engine.config import EngineConfig
+from penstock.engine.failures import OutOfDeviceMemory
 from penstock.engine.messages import (
     Cancel,
     Drain,
@@ -229,8 +230,14 @@ def main() -> None:
         except Exception as error:
             text = f"The engine stopped ({type(error).__name__})."
             for peer in peers:
-                peers.send(peer, Failed("EngineUnavailableError", text))
+                peers.send(peer, Failed("EngineUnavailableError", text, out_of_memory=_starved(error)))
             raise
+
+
+def _starved(error: Exception) -> bool:
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError | OutOfDeviceMemory)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from penstock.gateway.engines import KeptEngine
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.replica_metrics import tell_replicas
-from penstock.observe.engines import WatchedEngine, tell_engines
+from penstock.observe.engines import WatchedEngine, gpu_of, tell_engines, version_of
 from penstock.observe.metrics import Metrics
 from penstock.text.tokenizer import Tokenizer
 
@@ -211,7 +211,10 @@ class Assembly:
     def _engine(self, deployment: Deployment, plan: EnginePlan, engine: KeptEngine) -> Backend:
         assert deployment.served is not None, "a model with engines has a tokenizer"
         metrics = self._metrics.model(deployment.name)
-        return EngineBackend(engine, deployment.served, metrics, plan.config.max_concurrent)
+        template = self._templates.get(plan.model, "")
+        return EngineBackend(
+            engine, deployment.served, metrics, plan.config.max_concurrent, plan.files.revision, template
+        )
 
     def _has(self, model: str, config: BackendConfig) -> bool:
         return any(row.config == config for row in self._rows.get(model, ()))
@@ -243,8 +246,9 @@ class Assembly:
                     engine.info,
                     engine.stats,
                     engine.restarts,
-                    plan.files.revision,
-                    self._templates.get(plan.model, ""),
+                    version_of(engine.info, plan.files.revision, self._templates.get(plan.model, "")),
+                    gpu_of(engine.info, self._metrics.gpus),
+                    engine.deaths,
                 )
             )
         tell_engines(self._metrics.families, watched)

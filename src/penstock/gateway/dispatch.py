@@ -242,6 +242,11 @@ class Dispatcher:
 
     # ------------------------------------------------------------ the passing of time
 
+    @property
+    def healthy_count(self) -> int:
+        """Replicas that get requests."""
+        return sum(member.healthy for member in self.members.values())
+
     def tick(self) -> None:
         """To be called several times a second: deadlines pass, replicas come and go."""
         now = time.monotonic()

@@ -21,6 +21,10 @@ def tell_replicas(families: Families, deployments: Sequence[Deployment]) -> None
         for deployment in deployments
         for member in deployment.dispatcher.members.values()
     ]
+    copy(
+        families.replicas_healthy,
+        (((deployment.name,), deployment.dispatcher.healthy_count) for deployment in deployments),
+    )
     copy(families.healthy, ((labels, member.healthy) for labels, member in members))
     copy(families.drained, ((labels, member.drained) for labels, member in members))
     copy(families.replica_requests, ((labels, member.replica.requests) for labels, member in members))

@@ -18,7 +18,7 @@ def fingerprint(path: Path) -> str:
     """SHA-256 over the size and the sampled blocks of each file of the weights; all bytes of small files.
 
     Weights that were trained, merged or quantized in another way differ nearly everywhere, so that a sample
-    shows it; a few bytes changed on purpose it may miss. Empty if a file cannot be read.
+    shows it; a few bytes changed on purpose it may miss. Empty if there is no file, or one cannot be read.
     """
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else all_parts(path)
     digest = hashlib.sha256()
@@ -27,7 +27,7 @@ def fingerprint(path: Path) -> str:
             _add(digest, file)
     except OSError:
         return ""
-    return digest.hexdigest()
+    return digest.hexdigest() if files else ""
 
 
 def _add(digest: hashlib._Hash, path: Path) -> None:

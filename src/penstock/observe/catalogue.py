@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from penstock.observe.instruments import Counter, Family, Gauge, Histogram, Spec, new_family
 
-# MISSION's objectives stay in, whatever is promised: 0.2, 0.5, 1 and 2 s.
+# MISSION's objectives stay in, whatever is promised: 0.2, 0.5, 1 and 2 s; 30 tokens a second.
 TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 40, 80)
-TOKEN_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+TOKEN_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 1 / 30, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 ROUTE_SECONDS: Final = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 REQUEST_SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300, 600, 1800)
 LAG_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
@@ -113,14 +113,17 @@ class Objectives:
 
     judged: Family[Counter] = _counter(
         "penstock_slo_requests",
-        "Requests by objective (ttft, errors, tpot) and verdict (good, bad): bad were slow, failed or shed. "
-        "Not in it: rejected ones, those beyond their tenant's own limits; of ttft and tpot, those of class "
-        "batch; of tpot, those without one.",
+        "Requests by objective (ttft, errors, tpot, e2e) and verdict (good, bad): bad were slow, failed or "
+        "shed. Not in it: rejected ones, those beyond their tenant's own limits, those refused while the "
+        "server drained or before their model was known; of ttft, answers whose first token only another "
+        "server knows of; of tpot, those without one; of tpot and e2e, those of class batch.",
         *_MODEL, "objective", "verdict",
     )  # fmt: skip
     slo_bound: Family[Gauge] = _gauge(
-        "penstock_slo_bound_seconds", "Bound of an objective.", *_MODEL, "objective", merge="max"
-    )
+        "penstock_slo_bound_seconds",
+        "Bound of an objective; batch_ttft is that of ttft for class batch.",
+        *_MODEL, "objective", merge="max",
+    )  # fmt: skip
     slo_target: Family[Gauge] = _gauge(
         "penstock_slo_target_ratio", "Share of requests that must be good.", "objective", merge="max"
     )
@@ -149,8 +152,15 @@ class Replicas:
     waiting: Family[Gauge] = _gauge("penstock_queue_requests", "Requests that wait for a replica.", *_CLASS)
     waiting_tokens: Family[Gauge] = _gauge("penstock_queue_tokens", "Tokens that these may take.", *_MODEL)
     healthy: Family[Gauge] = _gauge(
-        "penstock_replica_healthy", "Whether it gets requests: 1 or 0.", *_REPLICA, merge="max"
-    )
+        "penstock_replica_healthy",
+        "Whether it gets requests: 1 or 0. Of several front processes, the worst that one has seen.",
+        *_REPLICA, merge="min",
+    )  # fmt: skip
+    replicas_healthy: Family[Gauge] = _gauge(
+        "penstock_model_replicas_healthy",
+        "Replicas of a model that get requests; 0 where it has none. Of several front processes, the fewest.",
+        *_MODEL, merge="min",
+    )  # fmt: skip
     drained: Family[Gauge] = _gauge(
         "penstock_replica_drained",
         "Whether an administrator has taken it out: 1 or 0.",
@@ -247,8 +257,10 @@ class Engines:
         also="vllm:kv_cache_usage_perc",
     )  # fmt: skip
     kv_bytes: Family[Gauge] = _gauge(
-        "penstock_kv_cache_bytes", "Memory set aside for the KV cache, used or not.", *_ENGINE, "device"
-    )
+        "penstock_kv_cache_bytes",
+        "Memory set aside for the KV cache, used or not; gpu: empty on the CPU, or where nobody says which.",
+        *_ENGINE, "gpu",
+    )  # fmt: skip
     kv_waste: Family[Gauge] = _gauge(
         "penstock_kv_waste_ratio", "Share of allocated KV positions that held no token.", *_ENGINE
     )
@@ -256,39 +268,55 @@ class Engines:
         "penstock_kv_blocks", "KV blocks: held by requests, cached for reuse, free.", *_ENGINE, "state"
     )
     prompt_tokens: Family[Counter] = _counter(
-        "penstock_engine_prompt_tokens", "Prompt tokens taken in.", *_ENGINE, also="vllm:prompt_tokens"
+        "penstock_engine_prompt_tokens",
+        "Prompt tokens taken in.",
+        *_ENGINE,
+        also="vllm:prompt_tokens",
+        merge="max",
     )
     generated_tokens: Family[Counter] = _counter(
-        "penstock_engine_generated_tokens", "Tokens generated.", *_ENGINE, also="vllm:generation_tokens"
+        "penstock_engine_generated_tokens",
+        "Tokens generated.",
+        *_ENGINE,
+        also="vllm:generation_tokens",
+        merge="max",
     )
     prefix_queries: Family[Counter] = _counter(
         "penstock_prefix_queried_tokens", "Prompt tokens looked up in the prefix cache.", *_ENGINE,
-        also="vllm:prefix_cache_queries",
+        also="vllm:prefix_cache_queries", merge="max",
     )  # fmt: skip
     prefix_hits: Family[Counter] = _counter(
         "penstock_prefix_hit_tokens", "Prompt tokens found in the prefix cache.", *_ENGINE,
-        also="vllm:prefix_cache_hits",
+        also="vllm:prefix_cache_hits", merge="max",
     )  # fmt: skip
     preemptions: Family[Counter] = _counter(
         "penstock_preemptions", "Requests set back for lack of KV blocks.", *_ENGINE,
-        also="vllm:num_preemptions",
+        also="vllm:num_preemptions", merge="max",
     )  # fmt: skip
-    steps: Family[Counter] = _counter("penstock_engine_steps", "Steps computed.", *_ENGINE)
+    steps: Family[Counter] = _counter("penstock_engine_steps", "Steps computed.", *_ENGINE, merge="max")
     failed_steps: Family[Counter] = _counter(
-        "penstock_engine_failed_steps", "Steps that the device did not get through.", *_ENGINE
+        "penstock_engine_failed_steps", "Steps that the device did not get through.", *_ENGINE, merge="max"
     )
     oom_steps: Family[Counter] = _counter(
         "penstock_engine_oom",
         "Steps that the device had no memory for, computed in smaller ones instead.",
         *_ENGINE,
+        merge="max",
     )
     read_bytes: Family[Counter] = _counter(
         "penstock_engine_read_bytes",
         "Bytes of weights that steps have read: memory was read at least so fast. Experts that a step left "
         "out are counted too.",
         *_ENGINE,
+        merge="max",
     )
     restarts: Family[Counter] = _counter("penstock_engine_restarts", "Times it was started again.", *_ENGINE)
+    deaths: Family[Counter] = _counter(
+        "penstock_engine_deaths",
+        "Engines that ended without being asked to: out_of_memory, ended by the kernel or by themselves for "
+        "want of it; killed by somebody else; stuck, and ended for that; crashed.",
+        *_MODEL, "cause",
+    )  # fmt: skip
     cache_config: Family[Gauge] = _gauge(
         "penstock_kv_config_info", "Constants of the KV cache.", *_ENGINE, "block_size", "num_gpu_blocks",
         also="vllm:cache_config_info", merge="max",
@@ -361,7 +389,7 @@ class Gpus:
     gpu_power: Family[Gauge] = _gauge("penstock_gpu_power_watts", "Power it draws.", *_GPU)
     gpu_power_limit: Family[Gauge] = _gauge("penstock_gpu_power_limit_watts", "Power it may draw.", *_GPU)
     gpu_energy: Family[Counter] = _counter(
-        "penstock_gpu_energy_joules", "Energy since the driver was loaded.", *_GPU
+        "penstock_gpu_energy_joules", "Energy since the driver was loaded.", *_GPU, merge="max"
     )
     gpu_clock: Family[Gauge] = _gauge("penstock_gpu_sm_clock_hertz", "Clock of the multiprocessors.", *_GPU)
     gpu_throttled: Family[Gauge] = _gauge(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.config import EngineInfo
+from penstock.engine.process import DEATHS
 from penstock.engine.request import EngineStats
 from penstock.observe.catalogue import Families
+from penstock.observe.gpu import GpuWatch
 from penstock.observe.instruments import copy
 
 
@@ -21,8 +24,19 @@ class WatchedEngine:
     info: EngineInfo
     stats: EngineStats
     restarts: int = 0
-    revision: str = ""
-    template_sha256: str = ""
+    version: tuple[str, ...] = ("", "", "", "")  # as `version_of` says
+    gpu: int | None = None  # its number, as the driver counts
+    deaths: Mapping[str, int] = field(default_factory=dict)  # by cause
+
+
+def version_of(info: EngineInfo, revision: str, template_sha256: str) -> tuple[str, str, str, str]:
+    """What an engine has loaded. Replicas of one model that differ here answer differently."""
+    return revision, info.weights_sha256, template_sha256, info.quantization
+
+
+def gpu_of(info: EngineInfo, gpus: GpuWatch | None) -> int | None:
+    """The GPU that it computes on, as the driver counts; None: on the CPU, or nobody knows."""
+    return gpus.index_of(info.gpu) if gpus is not None and info.device.startswith("cuda") else None
 
 
 # By the attribute of `Families`: the state now, and counters that only grow.
@@ -65,17 +79,22 @@ def tell_engines(families: Families, engines: Iterable[WatchedEngine]) -> None:
     )
     copy(
         families.kv_bytes,
-        (((each.model, each.number, each.info.device), each.info.kv_cache_bytes) for each in engines),
+        (
+            (
+                (each.model, each.number, "" if each.gpu is None else str(each.gpu)),
+                each.info.kv_cache_bytes,
+            )
+            for each in engines
+        ),
     )
-    copy(families.model_info, ((_identity(each), 1.0) for each in engines))
+    copy(families.model_info, (((each.model, each.number, *each.version), 1.0) for each in engines))
+    deaths: Counter[tuple[str, str]] = Counter()
+    for each in engines:
+        # From nothing on: a count that begins with the first one hides it.
+        deaths.update({(each.model, cause): each.deaths.get(cause, 0) for cause in DEATHS})
+    copy(families.deaths, deaths.items())
 
 
 def _blocks(stats: EngineStats) -> tuple[tuple[str, int], ...]:
     held = stats.blocks_total - stats.blocks_free - stats.blocks_cached
     return ("held", held), ("cached", stats.blocks_cached), ("free", stats.blocks_free)
-
-
-def _identity(engine: WatchedEngine) -> tuple[str, ...]:
-    info = engine.info
-    hashes = (info.weights_sha256, engine.template_sha256)
-    return (engine.model, engine.number, engine.revision, *hashes, info.quantization)

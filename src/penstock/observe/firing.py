@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.config.observing import ObjectivesConfig
 from penstock.observe.alerts import thresholds
+from penstock.observe.alerts.burn import summary
 from penstock.observe.alerts.thresholds import BURN_RATES, DAY, LEAST_BAD, Severity, Threshold
-from penstock.observe.objectives import Promise
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import span
 from penstock.observe.snapshot import AlertNow, ObjectiveNow, ReplicaNow
 from penstock.observe.window import Sums, quantile
@@ -25,12 +25,12 @@ class Watched:
     """What there is to judge of one model."""
 
     name: str
-    promise: Promise
     sums: Mapping[int, Sums]  # by seconds of the window
     replicas: Sequence[ReplicaNow] = ()
+    healthy: int = 0  # replicas that get requests from every process of the server
     waiting: int = 0
     growth: float = 0.0  # requests a second by which the queue has grown over the last minutes
-    oom: int = 0  # steps of the last minutes that lacked memory
+    oom: int = 0  # steps of the last minutes that lacked memory, and engines that died of it
     versions: int = 1  # that are served at once
 
 
@@ -74,27 +74,20 @@ class Alarms:
 
 
 def conditions(
-    models: Sequence[Watched], slo: ObjectivesConfig, gpu_memory: tuple[int, int] = (0, 0)
+    models: Sequence[Watched], promises: Promises, gpu_memory: Mapping[int, tuple[int, int]] | None = None
 ) -> list[Condition]:
-    """What is beyond its bound. `gpu_memory`: bytes in use, of how many there are."""
-    found = [each for model in models for look in _LOOKS for each in look(model, slo)]
-    return found + list(_memory(*gpu_memory)) + list(_cost(models))
+    """What is beyond its bound. `gpu_memory`: bytes in use, of how many there are, by GPU."""
+    found = [each for model in models for look in _LOOKS for each in look(model, promises)]
+    return found + list(_memory(gpu_memory or {})) + list(_cost(models))
 
 
-def objectives(models: Sequence[Watched], slo: ObjectivesConfig) -> list[ObjectiveNow]:
+def objectives(models: Sequence[Watched], promises: Promises) -> list[ObjectiveNow]:
     """How each promise fares."""
     return [
-        _objective(model, name, bound, target)
+        _objective(model, name, bound, promises.target(name))
         for model in models
-        for name, bound, target in _promises(model, slo)
+        for name, bound in promises.of(model.name).bounds()
     ]
-
-
-def _promises(model: Watched, slo: ObjectivesConfig) -> Iterator[tuple[str, float | None, float]]:
-    yield "ttft", model.promise.ttft, slo.ttft_target
-    yield "errors", None, slo.errors_target
-    if model.promise.tpot is not None:
-        yield "tpot", model.promise.tpot, slo.ttft_target
 
 
 def _objective(model: Watched, name: str, bound: float | None, target: float) -> ObjectiveNow:
@@ -133,26 +126,25 @@ def _burning(model: Watched, objective: str, target: float) -> Iterator[tuple[Se
             yield burn.severity, burn.long
 
 
-def _burn_rates(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
-    for objective, _, target in _promises(model, slo):
+def _burn_rates(model: Watched, promises: Promises) -> Iterator[Condition]:
+    for objective, _ in promises.of(model.name).bounds():
+        target = promises.target(objective)
         for severity, seconds in _burning(model, objective, target):
             share = _bad(model, objective, seconds) or 0.0
             yield Condition(
                 f"Penstock{objective.capitalize()}Burn{span(seconds)}",
                 severity,
-                f"{share:.1%} of the requests for {model.name} miss the objective {objective} "
-                f"({target:.5g} must not).",
+                summary(f"{share:.1%}", model.name, objective, target, seconds),
                 labels={"model_name": model.name},
             )
 
 
-def _replicas(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
-    out = [replica for replica in model.replicas if replica.state != "healthy"]
-    if model.replicas and len(out) == len(model.replicas):
-        text = f"{model.name} has no healthy replica: its requests fail or wait."
+def _replicas(model: Watched, promises: Promises) -> Iterator[Condition]:
+    if model.healthy < thresholds.NO_REPLICA.bound:
+        text = f"{model.name} has no healthy replica: its requests fail."
         yield _beyond(thresholds.NO_REPLICA, text, model)
-    for replica in out:
-        if not replica.drained and replica.state != "leaving":
+    for replica in model.replicas:
+        if replica.state not in ("healthy", "leaving") and not replica.drained:
             why = f": {replica.reason}" if replica.reason else ""
             text = f"{replica.name} of {model.name} gets no requests{why}."
             yield _beyond(thresholds.REPLICA, text, model, replica=replica.name)
@@ -163,21 +155,22 @@ def _replicas(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
         yield _beyond(thresholds.DRIFT, text, model)
 
 
-def _errors(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
+def _errors(model: Watched, promises: Promises) -> Iterator[Condition]:
     errors = thresholds.ERRORS
     sums = model.sums[errors.window]
     judged = sums.judged.get("errors", 0)
-    allowed = errors.bound * (1 - slo.errors_target)
-    if sums.failed >= errors.least and sums.failed > allowed * judged:
+    allowed = errors.bound * (1 - promises.target("errors"))
+    if sums.failed >= errors.least and sums.failed > allowed * judged and judged:
         yield _beyond(errors, f"{sums.failed / judged:.1%} of the requests for {model.name} fail.", model)
 
 
-def _latency(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
+def _latency(model: Watched, promises: Promises) -> Iterator[Condition]:
+    promised = promises.of(model.name).ttft
     for threshold in (thresholds.TTFT_PAGE, thresholds.TTFT_WARN):
         spread = model.sums[threshold.window].urgent_ttft
         p99 = quantile(spread, 0.99)
         enough = sum(spread.values()) >= threshold.least
-        if enough and p99 is not None and p99 > threshold.bound * model.promise.ttft:
+        if enough and p99 is not None and p99 > threshold.bound * promised:
             text = f"The first token of {model.name} takes {p99:.3g} s (p99)."
             yield _beyond(threshold, text, model)
     tpot = thresholds.TPOT
@@ -199,7 +192,7 @@ def _ratio(amount: float, count: float) -> float | None:
     return amount / count if amount > 0 and count > 0 else None
 
 
-def _queue(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
+def _queue(model: Watched, promises: Promises) -> Iterator[Condition]:
     if model.growth > 0 and model.waiting > thresholds.QUEUE.bound:
         text = f"The queue of {model.name} has been growing for minutes; {model.waiting} requests wait."
         yield _beyond(thresholds.QUEUE, text, model)
@@ -208,11 +201,13 @@ def _queue(model: Watched, slo: ObjectivesConfig) -> Iterator[Condition]:
 _LOOKS = (_replicas, _errors, _latency, _queue, _burn_rates)
 
 
-def _memory(used: int, whole: int) -> Iterator[Condition]:
-    for threshold in (thresholds.GPU_MEMORY, thresholds.GPU_MEMORY_FULL):
-        if whole and used / whole > threshold.bound:
-            text = f"{used / whole:.0%} of the GPU memory is in use."
-            yield Condition(threshold.name, threshold.severity, text, threshold.hold)
+def _memory(gpus: Mapping[int, tuple[int, int]]) -> Iterator[Condition]:
+    for index, (used, whole) in gpus.items():
+        for threshold in (thresholds.GPU_MEMORY, thresholds.GPU_MEMORY_FULL):
+            if whole and used / whole > threshold.bound:
+                text = f"{used / whole:.0%} of the memory of GPU {index} is in use."
+                labels = {"gpu": str(index)}
+                yield Condition(threshold.name, threshold.severity, text, threshold.hold, labels)
 
 
 def _cost(models: Sequence[Watched]) -> Iterator[Condition]:

@@ -72,6 +72,7 @@ class _Gpu:
         self.handle = library.nvmlDeviceGetHandleByIndex(index)
         name = library.nvmlDeviceGetName(self.handle)
         self.name = name.decode() if isinstance(name, bytes) else str(name)
+        self.uuid = self._said(lambda: _uuid(library, index)) or ""
         self._sample: Any = None  # of the profiling counters, the one before
         self._profiles = bool(
             self._said(lambda: library.nvmlGpmQueryDeviceSupport(self.handle).isSupportedDevice)
@@ -161,6 +162,11 @@ class GpuWatch:
 
     def start(self) -> None:
         self._thread.start()
+
+    def index_of(self, uuid: str) -> int | None:
+        """The GPU of this UUID; without one, the only GPU there is. None: not known."""
+        found = [gpu.index for gpu in self._gpus if not uuid or gpu.uuid == uuid]
+        return found[0] if len(found) == 1 else None
 
     def close(self) -> None:
         """The thread ends by itself within a second."""

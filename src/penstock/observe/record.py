@@ -55,6 +55,7 @@ class RequestRecord(msgspec.Struct):
     last_token: float = 0.0
     ended: float = 0.0
     blocked: float = 0.0  # seconds for which the client did not take what was written
+    choices: int = 0  # that the tokens below are of; 0: not known
     preemptions: int = 0
     preempted_early: int = 0  # of those, before the first token
     retries: int = 0
@@ -82,8 +83,14 @@ class RequestRecord(msgspec.Struct):
         return self.first_token - self.arrived if self.first_token else None
 
     @property
+    def further_tokens(self) -> float | None:
+        """Tokens after the first, of a choice on average: choices are computed side by side."""
+        return self.completion_tokens / self.choices - 1 if self.choices else None
+
+    @property
     def tpot(self) -> float | None:
         """Mean seconds of a token after the first; None: not known, or there is none."""
-        if self.completion_tokens < 2 or not self.first_token or self.last_token <= self.first_token:
+        further = self.further_tokens
+        if further is None or further < 1 or not self.first_token or self.last_token <= self.first_token:
             return None
-        return (self.last_token - self.first_token) / (self.completion_tokens - 1)
+        return (self.last_token - self.first_token) / further

@@ -134,7 +134,8 @@ def _attempt(
     # While nothing is taken, nothing is written: that time is a part of what the tokens seem to have taken.
     late = max(0.0, blocked - decode)
     decode, rest = max(0.0, decode - blocked), rest - late
-    expected = usual.tpot.value * max(0, record.completion_tokens - 1) if usual.tpot.count else decode
+    further = record.further_tokens
+    expected = decode if further is None or not usual.tpot.count else usual.tpot.value * max(0.0, further)
     if record.preemptions > record.preempted_early:
         expected = min(expected, decode) if usual.tpot.count else 0.0
         add("preempted", decode - expected)

@@ -28,7 +28,8 @@ def rules(
     config: Config = None,
 ) -> None:
     """Make alert rules for Prometheus from the objectives of a configuration."""
-    from penstock.observe.alerts.rules import document, promises_of, render
+    from penstock.observe.alerts.rules import document, render
+    from penstock.observe.objectives import Promises
 
-    promises = promises_of(load_settings({}, config=config).gateway)
+    promises = Promises(load_settings({}, config=config).gateway)
     write(json.dumps(document(promises), indent=2) + "\n" if as_json else render(promises), output)

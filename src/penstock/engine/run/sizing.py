@@ -58,6 +58,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def gpu_uuid(device: torch.device) -> str:
+    """What the driver calls it, whatever its number among those that this process may see."""
+    if device.type != "cuda":
+        return ""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else ""
+
+
 @contextmanager
 def memory_for(device: torch.device, what: str, remedy: str) -> Iterator[None]:
     """Say what the device had no memory for while the engine started."""

@@ -121,10 +121,8 @@ class Console:
 
     async def _judge(self, now: float) -> None:
         _, whole = await self._whole(requests=False)
-        models = merge.watched(whole, self._promises())
-        used = sum(gpu.memory_used for gpu in whole.gpus) - whole.idle_kv_bytes
-        memory = used, sum(gpu.memory_total for gpu in whole.gpus)
-        self._alerts = self._alarms.judge(conditions(models, self._gateway.config.slo, memory), now)
+        found = conditions(merge.watched(whole), self._promises(), merge.gpu_memory(whole))
+        self._alerts = self._alarms.judge(found, now)
 
     def _promises(self) -> Promises:
         return self._gateway.metrics.promises
@@ -173,7 +171,7 @@ class Console:
                 for request in whole.recent[: config.console.recent]
             ],
             causes=every.causes,
-            objectives=objectives(merge.watched(whole, self._promises()), config.slo),
+            objectives=objectives(merge.watched(whole), self._promises()),
             alerts=[msgspec.structs.replace(alert, since=wall + alert.since) for alert in whole.alerts or ()],
             routing=None
             if whole.routing is None

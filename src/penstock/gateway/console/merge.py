@@ -11,7 +11,6 @@ from penstock.aio.books import RouteTally
 from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.console.part import ModelPart, Part
 from penstock.observe.firing import Watched
-from penstock.observe.objectives import Promises
 from penstock.observe.snapshot import (
     Distribution,
     ModelNow,
@@ -56,7 +55,7 @@ def merged(parts: Sequence[Part]) -> Part:
         alerts=next((part.alerts for part in parts if part.alerts is not None), None),
         # The process that asks the driver says both.
         gpus=next((part.gpus for part in parts if part.gpus), []),
-        idle_kv_bytes=next((part.idle_kv_bytes for part in parts if part.gpus), 0),
+        idle_kv_bytes=next((part.idle_kv_bytes for part in parts if part.gpus), {}),
     )
 
 
@@ -90,6 +89,7 @@ def _model(one: ModelPart, other: ModelPart) -> ModelPart:
         waiting=dict(Counter(one.waiting) + Counter(other.waiting)) or one.waiting,
         growth=one.growth + other.growth,
         replicas=list(replicas.values()),
+        healthy=min(one.healthy, other.healthy),
         oom=max(one.oom, other.oom),  # all of them see the same engines
         versions=sorted({*one.versions, *other.versions}),
     )
@@ -193,14 +193,14 @@ def _tier(name: str, model: str, tally: RouteTally, answers: int) -> TierNow:
     )
 
 
-def watched(whole: Part, promises: Promises) -> list[Watched]:
+def watched(whole: Part) -> list[Watched]:
     """What alerts and objectives are judged by."""
     return [
         Watched(
             name=model.name,
-            promise=promises.of(model.name),
             sums={seconds: sums.get(model.name, Sums()) for seconds, sums in whole.sums.items()},
             replicas=model.replicas,
+            healthy=model.healthy,
             waiting=sum(model.waiting.values()),
             growth=model.growth,
             oom=model.oom,
@@ -208,6 +208,14 @@ def watched(whole: Part, promises: Promises) -> list[Watched]:
         )
         for model in whole.models
     ]
+
+
+def gpu_memory(whole: Part) -> dict[int, tuple[int, int]]:
+    """Bytes of each GPU that are in use, of how many there are."""
+    return {
+        gpu.index: (gpu.memory_used - whole.idle_kv_bytes.get(gpu.index, 0), gpu.memory_total)
+        for gpu in whole.gpus
+    }
 
 
 def everything(sums: ByModel) -> Sums:

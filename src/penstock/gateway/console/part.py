@@ -14,6 +14,8 @@ from penstock.gateway.deployment import Deployment
 from penstock.gateway.dispatch import Member
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.state import Gateway
+from penstock.observe.engines import gpu_of
+from penstock.observe.gpu import GpuWatch
 from penstock.observe.record import RequestRecord
 from penstock.observe.snapshot import AlertNow, GpuNow, PhaseNow, ReplicaNow, RequestNow
 from penstock.observe.window import WINDOWS, ByModel, Second, Window
@@ -24,8 +26,10 @@ class ModelPart(msgspec.Struct, kw_only=True):
     waiting: dict[str, int]  # by service class
     growth: float  # requests a second by which the queue has grown over the last minutes
     replicas: list[ReplicaNow]
-    oom: int = 0  # steps of its engines that lacked memory in the last minutes
-    versions: list[str] = msgspec.field(default_factory=list)  # of what its engines have loaded, each once
+    healthy: int = 0  # of these, as this process sees them
+    oom: int = 0  # steps of its engines that lacked memory in the last minutes, and engines that died of it
+    # Of what its engines have loaded, each once.
+    versions: list[tuple[str, ...]] = msgspec.field(default_factory=list)
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -41,7 +45,8 @@ class Part(msgspec.Struct, kw_only=True):
     routing: dict[str, RouteTally] | None  # by tier, since the process began; None: nothing is routed
     alerts: list[AlertNow] | None = None  # of the process that watches for them; `since` is monotonic here
     gpus: list[GpuNow] = msgspec.field(default_factory=list)
-    idle_kv_bytes: int = 0  # of the GPUs' memory: reserved by engines, and held by no request
+    # Of each GPU's memory: reserved by engines, and held by no request.
+    idle_kv_bytes: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 def part(
@@ -64,13 +69,17 @@ def part(
         recent=recent,
         routing=None if routing is None else dict(routing),
         gpus=[reading.now() for reading in gpus.readings] if gpus is not None else [],
-        idle_kv_bytes=_idle_kv_bytes(gateway) if gpus is not None else 0,
+        idle_kv_bytes=_idle_kv_bytes(gateway, gpus),
     )
 
 
-def _idle_kv_bytes(gateway: Gateway) -> int:
-    backends = (backend for deployment in gateway.deployments.values() for backend in deployment.backends())
-    return sum(backend.idle_kv_bytes for backend in backends if isinstance(backend, EngineBackend))
+def _idle_kv_bytes(gateway: Gateway, gpus: GpuWatch | None) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for deployment in gateway.deployments.values():
+        for backend in deployment.backends():
+            if isinstance(backend, EngineBackend) and (gpu := gpu_of(backend.info, gpus)) is not None:
+                found[gpu] += backend.idle_kv_bytes
+    return found
 
 
 def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
@@ -80,6 +89,7 @@ def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
         waiting={str(name): count for name, count in deployment.dispatcher.queue.counts.items()},
         growth=samples.growth(deployment.name),
         replicas=[_replica(member, samples.prefix_hits(deployment.name, member), now) for member in members],
+        healthy=deployment.dispatcher.healthy_count,
         oom=sum(samples.oom(deployment.name, member) for member in members),
         versions=sorted(
             {each.backend.version for each in members if isinstance(each.backend, EngineBackend)}

@@ -18,7 +18,8 @@ QUEUE_SECONDS: Final = 300
 class _Counts(NamedTuple):
     queries: int  # prompt tokens looked up in the prefix cache
     hits: int
-    oom: int
+    oom: int  # steps
+    starved: int  # engines that died for want of memory
 
 
 class Samples:
@@ -40,7 +41,8 @@ class Samples:
                 if isinstance(member.backend, EngineBackend):
                     stats, key = member.backend.stats, (deployment.name, name)
                     looks = counts[key] = self._counts.get(key, deque(maxlen=FAULT_SECONDS + 1))
-                    looks.append(_Counts(stats.prefix_queries, stats.prefix_hits, stats.oom_steps))
+                    starved = member.backend.deaths.get("out_of_memory", 0)
+                    looks.append(_Counts(stats.prefix_queries, stats.prefix_hits, stats.oom_steps, starved))
         self._counts, self._waiting = counts, waiting
         return sum(lengths[-1] for lengths in waiting.values())
 
@@ -56,13 +58,16 @@ class Samples:
         looks = self._counts.get((model, member.backend.name))
         if looks is None:
             return None
-        queries, hits, _ = _since(looks, WINDOW_SECONDS)
+        queries, hits, *_ = _since(looks, WINDOW_SECONDS)
         return hits / queries if queries else None
 
     def oom(self, model: str, member: Member) -> int:
-        """Steps of the last minutes that the device had no memory for."""
+        """Steps of the last minutes that the device had no memory for, and engines that died of it."""
         looks = self._counts.get((model, member.backend.name))
-        return 0 if looks is None else _since(looks, FAULT_SECONDS).oom
+        if looks is None:
+            return 0
+        grown = _since(looks, FAULT_SECONDS)
+        return grown.oom + grown.starved
 
 
 def _since(looks: deque[_Counts], seconds: int) -> _Counts:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from penstock.engine.process import EngineClient
+from penstock.engine.process import DeathCause, EngineClient
 from penstock.errors import EngineUnavailableError, PenstockError
+from penstock.gateway.engines.fleet import noted_deaths
 from penstock.gateway.engines.kept import KeptEngine
 from penstock.gateway.engines.restarts import Death
 from penstock.gateway.health import HealthLimits
@@ -40,6 +41,13 @@ class _Attaching:
         self._name = name
         self._path = path
         self._within = within
+
+    @property
+    def deaths(self) -> Mapping[str, int]:
+        return noted_deaths(self._path)
+
+    def died(self, cause: DeathCause) -> None:
+        """Its owner knows of what."""
 
     async def first(self) -> EngineClient:
         try:

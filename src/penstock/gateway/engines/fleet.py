@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from penstock.gateway.engines.kept import KeptEngine
+from penstock.gateway.shared_file import SharedFile
 
 AT_ONCE = 2  # engines that load at the same time: they read the same disk and fill the same memory
 
@@ -24,6 +27,18 @@ def socket_folder() -> Iterator[Path]:
 def socket_path(folder: Path, name: str) -> Path:
     """Where the engine of this name listens. Names may be long and hold anything; paths may not."""
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
+
+
+def note_deaths(listen: Path, deaths: Mapping[str, int]) -> None:
+    """Tell the processes that use an engine of its deaths, beside the socket where it listens: a connection
+    that closes does not say why."""
+    SharedFile(listen.with_suffix(".deaths"), dict[str, int], dict).change(lambda _: (dict(deaths), None))
+
+
+def noted_deaths(listen: Path) -> dict[str, int]:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return SharedFile(listen.with_suffix(".deaths"), dict[str, int], dict).read()
+    return {}
 
 
 async def start_engines(engines: Sequence[KeptEngine], at_once: int = AT_ONCE) -> None:

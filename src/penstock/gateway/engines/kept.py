@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock.engine.config import EngineInfo
-from penstock.engine.process import EngineClient
+from penstock.engine.process import DeathCause, EngineClient
 from penstock.engine.request import EngineStats
 from penstock.errors import PenstockError
 from penstock.gateway.engines.restarts import Death
@@ -19,6 +19,13 @@ from penstock.gateway.health import Health, HealthLimits
 
 class Way(Protocol):
     """How an engine is come by: by starting its process, or by attaching to somebody else's."""
+
+    @property
+    def deaths(self) -> Mapping[str, int]:
+        """Of its engines so far, by cause."""
+
+    def died(self, cause: DeathCause) -> None:
+        """One of them has."""
 
     @property
     def kill_after(self) -> float | None:
@@ -81,6 +88,11 @@ class KeptEngine:
     def restarts(self) -> int:
         return max(0, self.generation - 1)
 
+    @property
+    def deaths(self) -> Mapping[str, int]:
+        """How often it ended without being asked to, by cause."""
+        return self._way.deaths
+
     async def shutdown(self, drain_seconds: float = 0.0) -> None:
         """Its owner ends it, once what it has accepted is finished or this much time is over; others let go
         of it."""
@@ -99,6 +111,7 @@ class KeptEngine:
             now = time.monotonic()
             self.health.died(str(error), now)
             await self._client.kill()
+            self._way.died(self._client.cause)
             mourn(self._on_death, self.name, self.generation, self._client, error)
             self._adopt(await self._way.again(error, now - self._adopted))
 

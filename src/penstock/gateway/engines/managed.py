@@ -6,12 +6,14 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from penstock.engine.config import EngineConfig
-from penstock.engine.process import EngineClient
+from penstock.engine.process import DeathCause, EngineClient
 from penstock.errors import EngineUnavailableError, PenstockError
+from penstock.gateway.engines.fleet import note_deaths
 from penstock.gateway.engines.kept import KeptEngine
 from penstock.gateway.engines.restarts import Death, RestartPolicy, Restarts
 from penstock.gateway.health import HealthLimits
@@ -39,6 +41,12 @@ class _Starting:
         self._listen = listen
         self._policy = policy
         self._restarts = Restarts(policy)
+        self.deaths: Counter[str] = Counter()
+
+    def died(self, cause: DeathCause) -> None:
+        self.deaths[cause] += 1
+        if self._listen is not None:
+            note_deaths(self._listen, self.deaths)
 
     @property
     def kill_after(self) -> float | None:

@@ -6,6 +6,10 @@ Pure: the time and the random number are arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.engine.process import DeathCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,7 @@ class Death:
     engine: str
     generation: int
     reason: str
+    cause: DeathCause
     requests: tuple[str, ...]  # what it had open: one of them may have caused it
     at: float  # seconds, monotonic
 

@@ -29,7 +29,12 @@ def mourn(
     if on_death is None:
         return
     death = Death(
-        engine=name, generation=generation, reason=str(error), requests=client.lost, at=time.monotonic()
+        engine=name,
+        generation=generation,
+        reason=str(error),
+        cause=client.cause,
+        requests=client.lost,
+        at=time.monotonic(),
     )
     try:
         on_death(death)

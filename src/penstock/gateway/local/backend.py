@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from penstock.engine.config import EngineInfo, Task
@@ -16,6 +16,7 @@ from penstock.gateway.local import embed, generate
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.local.prepare import prepare_chat, prepare_completion
 from penstock.gateway.local.tokens import TokenSource
+from penstock.observe.engines import version_of
 from penstock.observe.metrics import ModelMetrics
 
 # What an engine may hold beyond the choices it computes at once: so many that a finished one is followed
@@ -54,6 +55,9 @@ class Engine(Protocol):
     @property
     def health(self) -> Health: ...
 
+    @property
+    def deaths(self) -> Mapping[str, int]: ...
+
 
 class EngineBackend:
     vision = False
@@ -61,12 +65,19 @@ class EngineBackend:
     restarts = True
 
     def __init__(
-        self, engine: Engine, model: ServedModel, metrics: ModelMetrics, max_concurrent: int | None = None
+        self,
+        engine: Engine,
+        model: ServedModel,
+        metrics: ModelMetrics,
+        max_concurrent: int | None = None,
+        revision: str = "",
+        template_sha256: str = "",
     ) -> None:
         self._engine = engine
         self._model = model
         self._metrics = metrics
         self._max_concurrent = max_concurrent
+        self._revision, self._template_sha256 = revision, template_sha256
 
     @property
     def name(self) -> str:
@@ -98,16 +109,23 @@ class EngineBackend:
         return self._engine.stats
 
     @property
-    def idle_kv_bytes(self) -> int:
-        """GPU memory that it has set aside for the KV of requests, and that none holds."""
-        info = self._engine.info
-        return round(info.kv_cache_bytes * (1 - self.stats.kv_usage)) if info.device.startswith("cuda") else 0
+    def info(self) -> EngineInfo:
+        return self._engine.info
 
     @property
-    def version(self) -> str:
+    def deaths(self) -> Mapping[str, int]:
+        """By cause."""
+        return self._engine.deaths
+
+    @property
+    def idle_kv_bytes(self) -> int:
+        """Memory that it has set aside for the KV of requests, and that none holds."""
+        return round(self.info.kv_cache_bytes * (1 - self.stats.kv_usage))
+
+    @property
+    def version(self) -> tuple[str, ...]:
         """What it has loaded; replicas that differ here answer differently."""
-        info = self._engine.info
-        return f"{info.weights_sha256} {info.quantization}"
+        return version_of(self.info, self._revision, self._template_sha256)
 
     def load(self) -> Load | None:
         stats = self._engine.stats

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.alerts.rule import Rule, alert
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import increase, rate, span
+
+_STARVED: Final = 'cause="out_of_memory"'
 
 
 def rules(promises: Promises) -> Iterator[Rule]:
@@ -18,25 +22,27 @@ def rules(promises: Promises) -> Iterator[Rule]:
     )
     yield alert(
         thresholds.NO_REPLICA,
-        f"max by (model_name) (penstock_replica_healthy) < {thresholds.NO_REPLICA.bound:g}",
-        "{{ $labels.model_name }} has no healthy replica: its requests fail or wait.",
+        f"min by (instance, model_name) (penstock_model_replicas_healthy) < {thresholds.NO_REPLICA.bound:g}",
+        "{{ $labels.model_name }} has no healthy replica on {{ $labels.instance }}: its requests fail.",
         "The console lists the replicas and why each is out; the log says when each was lost.",
     )
     yield alert(
         thresholds.REPLICA,
-        f"max by (model_name, replica) (penstock_replica_healthy) < {thresholds.REPLICA.bound:g}"
-        " unless max by (model_name, replica) (penstock_replica_drained) == 1",
-        "{{ $labels.replica }} of {{ $labels.model_name }} gets no requests.",
+        "min by (instance, model_name, replica) (penstock_replica_healthy)"
+        f" < {thresholds.REPLICA.bound:g}"
+        " unless max by (instance, model_name, replica) (penstock_replica_drained) == 1",
+        "{{ $labels.replica }} of {{ $labels.model_name }} gets no requests from {{ $labels.instance }}.",
         "The console says what is wrong with it. One that an administrator has drained does not count.",
     )
     yield _errors(promises)
     memory, window = thresholds.OUT_OF_MEMORY, span(thresholds.OUT_OF_MEMORY.window)
     yield alert(
         memory,
-        f"{increase('penstock_engine_oom_total', window, 'model_name, engine')} > {memory.bound:g}",
-        "Engine {{ $labels.engine }} of {{ $labels.model_name }} has run out of memory.",
-        "Steps are computed in smaller parts meanwhile. Lower max_running or memory_fraction, "
-        "or find who else uses the device.",
+        f"{increase('penstock_engine_oom_total', window, 'model_name')} > {memory.bound:g}\n"
+        f"or {increase('penstock_engine_deaths_total', window, 'model_name', _STARVED)} > {memory.bound:g}",
+        "An engine of {{ $labels.model_name }} has run out of memory.",
+        "If it is still there, it computes smaller steps; if it died of it, it is started again. Lower "
+        "max_running or memory_fraction, or find who else uses the device or the machine.",
     )
     restarts, window = thresholds.RESTARTS, span(thresholds.RESTARTS.window)
     yield alert(
@@ -51,12 +57,12 @@ def _errors(promises: Promises) -> Rule:
     errors, counter = thresholds.ERRORS, "penstock_requests_total"
     window = span(errors.window)
     failed = rate(counter, window, "model_name", 'outcome="failed"')
-    all_of_them = rate(counter, window, "model_name", 'outcome!="rejected"')
+    judged = rate("penstock_slo_requests_total", window, "model_name", 'objective="errors"')
     failures = increase(counter, window, "model_name", 'outcome="failed"')
-    allowed = errors.bound * (1 - promises.slo.errors_target)
+    allowed = errors.bound * (1 - promises.target("errors"))
     return alert(
         errors,
-        f"{failed} / {all_of_them} > {allowed:.6g}\nand {failures} >= {errors.least}",
+        f"{failed} / {judged} > {allowed:.6g}\nand {failures} >= {errors.least}",
         "{{ $value | humanizePercentage }} of the requests for {{ $labels.model_name }} fail.",
         "Which replica fails, and how: the log has a line for each failure, the console the recent requests.",
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.alerts.rule import Rule, alert
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import increase, rate, span
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.alerts.rule import Rule, alert
+from penstock.observe.objectives import Promises
 
 _VERSION: Final = "revision, weights_sha256, template_sha256, quantization"
 

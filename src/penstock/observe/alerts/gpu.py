@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.alerts.rule import Rule, alert
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import increase, span, summed_by
 
 _XID: Final = "penstock_gpu_xid_errors_total"
@@ -14,11 +15,11 @@ _ERROR: Final = "instance, gpu, xid"
 
 # Engines reserve the memory of their KV cache when they start: blocks that no request holds are not in use.
 MEMORY_IN_USE: Final = (
-    "(sum by (instance) (penstock_gpu_memory_used_bytes)\n"
-    '- (sum by (instance) (penstock_kv_cache_bytes{device!="cpu"}'
-    " * ignoring (device) (1 - penstock_kv_usage_ratio))"
-    " or 0 * sum by (instance) (penstock_gpu_memory_used_bytes)))\n"
-    "/ sum by (instance) (penstock_gpu_memory_total_bytes)"
+    "(sum by (instance, gpu) (penstock_gpu_memory_used_bytes)\n"
+    '- (sum by (instance, gpu) (penstock_kv_cache_bytes{gpu!=""}'
+    " * ignoring (gpu) group_left () (1 - penstock_kv_usage_ratio))"
+    " or 0 * sum by (instance, gpu) (penstock_gpu_memory_used_bytes)))\n"
+    "/ sum by (instance, gpu) (penstock_gpu_memory_total_bytes)"
 )
 
 
@@ -33,15 +34,18 @@ def rules(promises: Promises) -> Iterator[Rule]:
         yield alert(
             threshold,
             f"{MEMORY_IN_USE} > {threshold.bound:g}",
-            "{{ $value | humanizePercentage }} of the GPU memory of {{ $labels.instance }} is in use.",
+            "{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu }} of "
+            "{{ $labels.instance }} is in use.",
             action,
         )
     window = span(thresholds.GPU_FAULT.window)
     yield alert(
         thresholds.GPU_FAULT,
-        # The first error of its number has no count of 0 before it that it could have grown from.
+        # The first error of its number has no count of 0 before it that it could have grown from; it is new
+        # only to a Prometheus that has looked at this GPU for as long.
         f"{increase(_XID, window, _ERROR)} > 0\n"
-        f"or ({summed_by(_ERROR)} ({_XID}) unless {summed_by(_ERROR)} ({_XID} offset {window})) > 0",
+        f"or ({summed_by(_ERROR)} ({_XID}) unless {summed_by(_ERROR)} ({_XID} offset {window})) > 0\n"
+        f"and on (instance, gpu) penstock_gpu_memory_total_bytes offset {window}",
         "GPU {{ $labels.gpu }} of {{ $labels.instance }} reported XID {{ $labels.xid }}.",
         "NVIDIA's list of XID errors says whether it is the program, the driver or the card.",
     )

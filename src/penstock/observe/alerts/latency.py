@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Rule, alert
+from penstock.observe.alerts.rule import Rule, alert
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import increase, mean, quantile, span
 
 _TTFT = "penstock_time_to_first_token_seconds"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises, Recording, Rule, alert
+from penstock.observe.alerts.rule import Recording, Rule, alert
+from penstock.observe.objectives import Promises
 from penstock.observe.promql import rate, span
 
 _RECORDED = "penstock:engine_generated_tokens:rate_each"

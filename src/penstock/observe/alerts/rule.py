@@ -1,33 +1,14 @@
-"""What a rule is, and what it is made from: the promises."""
+"""What a rule is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.config import ObjectivesConfig, SloConfig
 from penstock.observe.alerts.thresholds import Severity, Threshold
-from penstock.observe.promql import span, text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promises:
-    """The objectives of all models, and those that models have of their own."""
-
-    slo: ObjectivesConfig = field(default_factory=ObjectivesConfig)
-    own: Mapping[str, SloConfig] = field(default_factory=dict)
-
-    def ttft(self) -> Iterator[tuple[float, str]]:
-        """Each promised time to the first token, and the label matchers of the models it is for."""
-        own = {name: slo.ttft for name, slo in self.own.items() if slo.ttft is not None}
-        yield self.slo.ttft, ",".join(f"model_name!={text(name)}" for name in own)
-        for name, bound in own.items():
-            yield bound, f"model_name={text(name)}"
-
-    @property
-    def has_tpot(self) -> bool:
-        return self.slo.tpot is not None or any(slo.tpot is not None for slo in self.own.values())
+from penstock.observe.objectives import Promises
+from penstock.observe.promql import span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import yaml
 
-from penstock.config import GatewayConfig
 from penstock.observe.alerts import availability, burn, cost, drift, gpu, latency, load
-from penstock.observe.alerts.rule import Alert, Group, Promises, Rule
+from penstock.observe.alerts.rule import Alert, Group, Rule
+from penstock.observe.objectives import Promises
 
 GROUPS: Final[dict[str, Group]] = {
     "availability": availability.rules,
@@ -23,10 +23,6 @@ GROUPS: Final[dict[str, Group]] = {
 _HEAD: Final = (
     "# Made by `penstock observe rules` from the objectives of penstock.yaml: make it anew with them.\n"
 )
-
-
-def promises_of(config: GatewayConfig) -> Promises:
-    return Promises(slo=config.slo, own={model.name: model.slo for model in config.models})
 
 
 def rules(promises: Promises) -> Iterator[tuple[str, Rule]]:
