@@ -20,6 +20,7 @@ from penstock.gateway.accounts.keys import ANYBODY
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.local.backend import EngineBackend
 from penstock.gateway.local.model import ServedModel
@@ -79,8 +80,9 @@ def gateway_of(model: ServedModel, client: InstantBackend) -> Gateway:
     """A front door with this one model, and nobody to keep out."""
     metrics = Metrics()
     deployment = Deployment(ModelConfig(name=model.names[0]), GatewayConfig(), model)
-    registry = SharedRegistry(Path("unused"))
-    gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), Accounts.open(None), metrics, registry)
+    registry, drains = SharedRegistry(Path("unused")), Drains(Path("unused"))
+    accounts = Accounts.open(None)
+    gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), accounts, metrics, registry, drains)
     engine = EngineBackend(InstantEngine(client), model, metrics.model(model.names[0]))
     deployment.dispatcher.add(engine, 1.0)
     return gateway

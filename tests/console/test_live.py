@@ -200,3 +200,15 @@ def test_a_clients_script_is_text_in_the_list_of_requests(scene: Scene, enter: A
     page = enter("requests")
     expect(page.locator("#body-requests")).to_contain_text("<script>window.harmed=1</script>")
     assert page.evaluate("window.harmed") is None
+
+
+def test_a_page_that_was_open_before_the_first_key_asks_for_it(opens: Opens, tmp_path: Path) -> None:
+    with in_a_thread(Parrot()) as server:
+        door = Door(tmp_path, {"models": {"small": behind(server.url)}})
+        try:
+            page = opens(f"{door.url}/", statuses=(401,))
+            expect(page.locator("#live")).to_have_text("Live")
+            door.key("acme")
+            expect(page.get_by_role("dialog", name="A key is needed")).to_be_visible()
+        finally:
+            door.stop()

@@ -26,6 +26,7 @@ from penstock.gateway.backends.relay import RelayBackend
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.local.backend import OPERATIONS, EngineBackend
 from penstock.gateway.local.model import ServedModel
@@ -383,8 +384,8 @@ async def test_a_try_that_fails_while_it_is_held_leaves_nothing_to_the_next_repl
         members = deployment.dispatcher.members.values()
         while not all(member.look(time.monotonic()) for member in members):  # noqa: ASYNC110 (no event tells)
             await asyncio.sleep(0.001)
-        accounts, registry = Accounts.open(None), SharedRegistry(tmp_path)
-        gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), accounts, Metrics(), registry)
+        accounts, registry, drains = Accounts.open(None), SharedRegistry(tmp_path), Drains(tmp_path)
+        gateway = Gateway(GatewayConfig(), [deployment], KeyRing(), accounts, Metrics(), registry, drains)
         plan = json.dumps({"tokens": 40, "faults": ["half"]})
         exchange = asked(got := Got(), stream=True, messages=[{"role": "user", "content": plan}])
 

@@ -35,6 +35,7 @@ from penstock.gateway.app import FrontDoor
 from penstock.gateway.backends.relay import RelayBackend
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.local import answer
 from penstock.gateway.local.model import ServedModel
 from penstock.gateway.routing.orchestrator import Orchestrator
@@ -113,10 +114,10 @@ async def doors(
     async with contextlib.AsyncExitStack() as stack:
         config = GatewayConfig(models=models, health=HealthConfig(error_requests=1000), **sections)
         deployments = [Deployment(model, config, None) for model in models]
-        metrics, registry = Metrics(), SharedRegistry(Path("unused"))
+        metrics, registry, drains = Metrics(), SharedRegistry(Path("unused")), Drains(Path("unused"))
         orchestrator = Orchestrator.open(None, metrics, _nobody) if config.tiers else None
         gateway = Gateway(
-            config, deployments, KeyRing(), Accounts.open(None), metrics, registry, orchestrator
+            config, deployments, KeyRing(), Accounts.open(None), metrics, registry, drains, orchestrator
         )
         if orchestrator is not None:
             orchestrator.prepare(config)

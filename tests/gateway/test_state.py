@@ -11,6 +11,7 @@ import pytest
 from penstock.config import GatewayConfig
 from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, UsageTable
@@ -39,6 +40,7 @@ async def test_books_that_cannot_be_written_do_not_keep_the_ledger_from_it(
         accounts,
         metrics,
         SharedRegistry(tmp_path),
+        Drains(tmp_path),
         Unwritable.open(None, metrics, nobody),
     )
     table = UsageTable(Database(tmp_path))

@@ -12,6 +12,7 @@ from penstock.gateway.accounts import Accounts, Caller, KeyRing
 from penstock.gateway.backends import BackendError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.exchange import DiscardedError, Exchange
 from penstock.gateway.health import Health, unwatched_limits
 from penstock.gateway.state import Gateway
@@ -41,8 +42,8 @@ class Failing:
 
 def door(config: GatewayConfig) -> Gateway:
     deployments = [Deployment(model, config, None) for model in config.models]
-    registry = SharedRegistry(Path("unused"))
-    return Gateway(config, deployments, KeyRing(), Accounts.open(None), Metrics(), registry)
+    registry, drains = SharedRegistry(Path("unused")), Drains(Path("unused"))
+    return Gateway(config, deployments, KeyRing(), Accounts.open(None), Metrics(), registry, drains)
 
 
 @pytest.mark.parametrize(("at_fault", "state"), [(True, "unhealthy"), (False, "healthy")])

@@ -12,8 +12,8 @@ from penstock.gateway.assembly import group_of
 from penstock.gateway.cache.store import CacheStoreError
 from penstock.gateway.call import Call
 from penstock.gateway.deployment import Deployment
-from penstock.gateway.dispatch import Member
 from penstock.gateway.listening import is_address, is_loopback
+from penstock.gateway.replicas import replica_now
 from penstock.gateway.state import Gateway
 from penstock.protocol.admin import (
     DEFAULT_TTL,
@@ -23,7 +23,6 @@ from penstock.protocol.admin import (
     ModelState,
     Registered,
     RegisterRequest,
-    ReplicaState,
     parse_drain,
     parse_invalidate,
     parse_register,
@@ -92,12 +91,17 @@ def _named_here(call: Call) -> bool:
 
 async def list_backends(gateway: Gateway, call: Call, caller: Caller) -> None:
     check_admin(gateway, call, caller)
-    now = time.monotonic()
+    now, console = time.monotonic(), gateway.console
     states = [
         ModelState(
             model=deployment.name,
             waiting={str(name): count for name, count in deployment.dispatcher.queue.counts.items()},
-            replicas=[_state(member, now) for member in deployment.dispatcher.members.values()],
+            replicas=[
+                replica_now(
+                    member, now, None if console is None else console.prefix_hits(deployment.name, member)
+                )
+                for member in deployment.dispatcher.members.values()
+            ],
         )
         for deployment in gateway.deployments.values()
     ]
@@ -135,9 +139,7 @@ async def drain_backend(gateway: Gateway, call: Call, caller: Caller) -> None:
             code="replica_not_found",
             param="replica",
         )
-    if gateway.console is None:
-        raise HTTPError(404, "This server cannot drain replicas.", code="console_off")
-    changed = await gateway.console.drain(deployment.name, request.replica, request.drained)
+    changed = await gateway.drain(deployment.name, request.replica, request.drained)
     member = members.get(request.replica)
     await call.answer_json(
         Drained(
@@ -188,18 +190,3 @@ def _deployment(gateway: Gateway, name: str) -> Deployment:
     if deployment is None:
         raise HTTPError(404, f"There is no model {shown(name)}.", code="model_not_found", param="model")
     return deployment
-
-
-def _state(member: Member, now: float) -> ReplicaState:
-    load = member.backend.load()
-    return ReplicaState(
-        name=member.backend.name,
-        state=member.state(now),
-        reason=member.reason(now),
-        requests=member.replica.requests,
-        tokens=member.replica.tokens,
-        capacity=member.backend.capacity,
-        running=None if load is None else load.running,
-        waiting=None if load is None else load.waiting,
-        kv_usage=None if load is None else load.kv_usage,
-    )

@@ -18,6 +18,7 @@ from penstock.gateway.exchange import Exchange
 from penstock.gateway.queue import LEVELS, FairQueue, Places, QueueRefusal, ServiceClass, Ticket
 from penstock.gateway.queue.ticket import Reason
 from penstock.gateway.resilience import Blame
+from penstock.observe.snapshot import Standing
 
 # Of a server that works through its requests as they came, batch work may take only so much: what it
 # has taken cannot be overtaken any more.
@@ -25,7 +26,6 @@ BATCH_SHARE: Final = 0.75
 # A server that has just been added may not have answered its first probe; later it is simply not there.
 NEW_SECONDS: Final = 5.0
 
-ReplicaStanding = Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -74,7 +74,7 @@ class Member:
             self._turned(healthy, now)
         return healthy
 
-    def state(self, now: float) -> ReplicaStanding:
+    def state(self, now: float) -> Standing:
         if self.leaving:
             return "leaving"
         # One that is not well is taken for that: what it has not begun to answer goes elsewhere.

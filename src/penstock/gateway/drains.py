@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -14,8 +13,6 @@ from penstock.gateway.deployment import Deployment
 from penstock.gateway.shared_file import SharedFile
 
 logger = logging.getLogger("penstock.gateway")
-
-LOOK_SECONDS: Final = 0.25  # how soon the other processes know
 
 Names = dict[str, list[str]]  # of replicas, by model
 
@@ -27,6 +24,8 @@ class Drains:
         self._file: SharedFile[Names] = SharedFile(folder / "drained.json", Names, dict)
         self._version = (0, 0)
         self._names: Names = {}
+        self._failing = False
+        self.changes = 0  # so many times others have been drained than before
 
     async def change(self, model: str, replica: str, drained: bool) -> bool:
         """Drain it or bring it back, for all processes; whether that was news."""
@@ -41,12 +40,17 @@ class Drains:
 
     def apply(self, deployments: Iterable[Deployment]) -> None:
         """Have it be so in this process. Whatever is known holds when the file cannot be read."""
+        # The version first: a change in between is then read twice rather than missed.
         version = self._file.version()
         if version != self._version:
             try:
                 self._names = self._file.read()
-            except (OSError, msgspec.MsgspecError):
-                logger.exception("Which replicas are drained cannot be read.")
-            self._version = version
+            except (OSError, msgspec.MsgspecError) as error:
+                if not self._failing:
+                    logger.error("Which replicas are drained cannot be read, and stays as it was. %s", error)
+                self._failing = True
+            else:
+                self._version, self._failing = version, False
+                self.changes += 1
         for deployment in deployments:
             deployment.dispatcher.drain(frozenset(self._names.get(deployment.name, ())))

@@ -90,14 +90,13 @@ class Front:
             self._accounts,
             metrics,
             assembly.registry,
+            Drains(shared),
             self._orchestrator,
             self._open_cache(settings),
         )
         self._orchestrator.configure(settings.gateway, self.gateway.deployments)
         self._use_cache(self.gateway.cache)
-        self._drains = Drains(shared)
-        self._drains.apply(self.gateway.deployments.values())  # a process that was started again
-        self.console = self.gateway.console = Console(self.gateway, self._drains, folder, leads=leads)
+        self.console = self.gateway.console = Console(self.gateway, folder, leads=leads)
         self.gateway.recorder.add(self.console)
         self._use_tracing(open_tracing(settings.gateway.tracing, tally=self.gateway.traces))
 
@@ -143,7 +142,6 @@ class Front:
                 await cache.close()
             raise
         self.gateway.configure(config, self._assembly.deployments)
-        self._drains.apply(self.gateway.deployments.values())
         self._orchestrator.configure(config, self.gateway.deployments)
         self._use_cache(cache)
         if old is not None and old is not cache:

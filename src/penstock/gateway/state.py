@@ -21,6 +21,7 @@ from penstock.gateway.cache.cache import ResponseCache
 from penstock.gateway.call import ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.instruments import copy
@@ -53,6 +54,7 @@ class Gateway:
         metrics: Metrics,
         registry: SharedRegistry,
         orchestrator: Orchestrator | None = None,
+        drains: Drains,
         cache: ResponseCache | None = None,
     ) -> None:
         self.keys = keys
@@ -60,6 +62,7 @@ class Gateway:
         self.cache = cache  # of answers
         self.registry = registry
         self.accounts = accounts
+        self.drains = drains
         self.metrics = metrics
         self.slow = SlowRequests(config)
         self.recent = Recent(config.console.recent)  # requests that have ended
@@ -93,6 +96,9 @@ class Gateway:
         self._inside = TenantConfig(name=INSIDE)  # no limits but those of who uses it
 
     # ------------------------------------------------------------ who may what
+        self.drains.apply(deployments)
+        if self.console is not None:
+            self.console.configure(config.console.enabled)
 
     def tenant(self, caller: Caller) -> TenantConfig:
         """The caller's limits: its tenant's, or those of everybody who has none of their own."""
@@ -165,6 +171,12 @@ class Gateway:
 
     def next_ticket(self) -> int:
         return next(self._tickets)
+    async def drain(self, model: str, replica: str, drained: bool) -> bool:
+        """Have a replica take nothing new, or take part again, in all processes; whether that is news."""
+        changed = await self.drains.change(model, replica, drained)
+        self.drains.apply(self.deployments.values())
+        return changed
+
 
     def check_open(self) -> None:
         if self.draining:
@@ -224,7 +236,8 @@ class Gateway:
             exchange.abort(EngineUnavailableError(reason))
 
     async def keep_time(self) -> None:
-        """What happens without anybody asking: deadlines pass, replicas are lost, the ledger is written."""
+        """What happens without anybody asking: deadlines pass, replicas are lost or taken out by another
+        process, the ledger is written."""
         flushing: asyncio.Task[bool] | None = None  # beside the rest, which must not wait for a disk
         lag = self.metrics.families.loop_lag.labels()
         while True:
@@ -234,6 +247,7 @@ class Gateway:
             self.recorder.tell()
             for deployment in self.deployments.values():
                 try:
+            self.drains.apply(self.deployments.values())
                     deployment.dispatcher.tick()
                 except Exception:  # one model's trouble must not stop the clock of all
                     logger.exception("The queue of %s could not be looked after.", deployment.name)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+
+Standing = Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
 
 
 class Distribution(msgspec.Struct, kw_only=True):
@@ -28,12 +33,15 @@ class Traffic(msgspec.Struct, kw_only=True):
 
 
 class ReplicaNow(msgspec.Struct, kw_only=True):
+    """`/admin/backends` gives the same, of the process that is asked."""
+
     name: str
-    state: str  # starting, healthy, unhealthy, dead, leaving, drained
-    reason: str | None = None
-    requests: int = 0
+    state: Standing
+    reason: str | None = None  # why it gets no requests
+    requests: int = 0  # that it has from this server
+    tokens: int = 0  # that these may take
     capacity: int = 0
-    running: int | None = None
+    running: int | None = None  # as it says itself
     waiting: int | None = None
     kv_usage: float | None = None  # 0 to 1
     prefix_hits: float | None = None  # share of prompt tokens, of the window

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from penstock.observe.snapshot import ReplicaNow
 from penstock.protocol.decode import decode
 
 DEFAULT_TTL: Final = 30.0  # seconds
@@ -57,22 +58,10 @@ class Invalidated(msgspec.Struct, kw_only=True):
     model: str | None
 
 
-class ReplicaState(msgspec.Struct, kw_only=True):
-    name: str
-    state: Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
-    reason: str | None  # why it gets no requests
-    requests: int  # that it has from this process
-    tokens: int  # that these may take
-    capacity: int
-    running: int | None = None  # as it says itself
-    waiting: int | None = None
-    kv_usage: float | None = None
-
-
 class ModelState(msgspec.Struct, kw_only=True):
     model: str
     waiting: dict[str, int]  # by service class
-    replicas: list[ReplicaState]
+    replicas: list[ReplicaNow]
 
 
 class BackendList(msgspec.Struct, kw_only=True):

@@ -18,6 +18,7 @@ from penstock.gateway.cache.cache import ResponseCache
 from penstock.gateway.call import Call, ClientGoneError
 from penstock.gateway.deployment import Deployment
 from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Metrics
 from penstock.protocol.errors import failure
@@ -139,8 +140,8 @@ async def front(cache: ResponseCache, *tenants: TenantConfig) -> AsyncIterator[F
         model = ModelConfig(name="m", aliases=("alias",), backends=(backend,), price=price)
         config = GatewayConfig(tenants=(TenantConfig(name="acme"), *tenants))
         deployment = Deployment(model, config, None)
-        registry = SharedRegistry(Path("unused"))
-        gateway = Gateway(config, [deployment], KeyRing(), Accounts.open(None), Metrics(), registry)
+        registry, drains = SharedRegistry(Path("unused")), Drains(Path("unused"))
+        gateway = Gateway(config, [deployment], KeyRing(), Accounts.open(None), Metrics(), registry, drains)
         relay = RelayBackend(model, backend, HealthConfig())
         deployment.dispatcher.add(relay, 1.0)
         await relay.start()

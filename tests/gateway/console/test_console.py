@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import GatewayConfig
+from penstock.config import ConsoleConfig, GatewayConfig
 from penstock.gateway.accounts import Accounts, KeyRing
 from penstock.gateway.accounts.keys import ANYBODY
 from penstock.gateway.call import Call
@@ -342,11 +342,31 @@ def test_a_server_whose_requests_fail_burns_its_budget_and_says_so(tmp_path: Pat
 def looked_at(folder: Path) -> tuple[Gateway, Console]:
     """A gateway without models, in this process."""
     gateway = Gateway(
-        GatewayConfig(), [], KeyRing(), Accounts.open(folder), Metrics(), SharedRegistry(folder)
+        GatewayConfig(),
+        [],
+        KeyRing(),
+        Accounts.open(folder),
+        Metrics(),
+        SharedRegistry(folder),
+        Drains(folder),
     )
-    console = gateway.console = Console(gateway, Drains(folder), folder)
+    console = gateway.console = Console(gateway, folder)
     gateway.recorder.add(console)
     return gateway, console
+
+
+async def test_a_console_that_is_turned_on_does_not_take_what_was_before_for_now(tmp_path: Path) -> None:
+    gateway, console = looked_at(tmp_path)
+    bad = gateway.metrics.families.judged.labels("chat", "errors", "bad")
+    gateway.configure(GatewayConfig(console=ConsoleConfig(enabled=False)), [])
+    looking = asyncio.create_task(console.run())
+    bad.inc(1000)  # in the hours in which it is off
+    gateway.configure(GatewayConfig(), [])
+    bad.inc(1)
+    await asyncio.sleep(2.5)
+    looking.cancel()
+    sums = console.part().sums
+    assert sums[3600]["chat"].judged == {"errors": 1}
 
 
 class Stalled(Call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -12,6 +13,13 @@ from typing import Any
 
 import pytest
 
+from penstock.config import GatewayConfig, ModelConfig
+from penstock.gateway.accounts import Accounts, KeyRing
+from penstock.gateway.deployment import Deployment
+from penstock.gateway.discovery import SharedRegistry
+from penstock.gateway.drains import Drains
+from penstock.gateway.state import Gateway
+from penstock.observe.metrics import Metrics
 from tests.gateway.console.watching import replica, serving, state
 from tests.gateway.door import Door
 from tests.server import poll
@@ -158,6 +166,63 @@ def test_a_discovered_server_stays_drained_when_it_goes_and_comes(
 def change(path: Path, content: str) -> None:
     path.with_suffix(".new").write_text(content)
     path.with_suffix(".new").rename(path)
+
+
+def test_replicas_are_drained_where_the_console_is_off_too(
+    pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path
+) -> None:
+    config = {**two_replicas(pair), "console": {"enabled": False}, "workers": 2, "drain_seconds": 2}
+    with serving(tmp_path, config) as door:
+        assert drain(door, "one")["changed"]
+        time.sleep(0.5)
+        assert answered(door, 20) == {"two"}
+        assert {each["name"] for each in listed(door) if each["drained"]} == {"one"}
+
+
+def listed(door: Door) -> list[dict[str, Any]]:
+    return list(door.get("/admin/backends").json()["data"][0]["replicas"])
+
+
+async def test_the_gateway_hears_of_drains_whatever_its_console_does(tmp_path: Path) -> None:
+    deployment = Deployment(ModelConfig(name="chat"), GatewayConfig(), None)
+    heard = []
+    deployment.dispatcher.drain = heard.append  # type: ignore[method-assign]
+    gateway = Gateway(
+        GatewayConfig(),
+        [deployment],
+        KeyRing(),
+        Accounts.open(None),
+        Metrics(),
+        SharedRegistry(tmp_path),
+        Drains(tmp_path),
+    )
+    clock = asyncio.create_task(gateway.keep_time())  # and no console's
+    await Drains(tmp_path).change("chat", "one", True)  # another process
+    await asyncio.sleep(0.25)
+    clock.cancel()
+    assert heard[0] == frozenset()
+    assert heard[-1] == frozenset({"one"})
+
+
+async def test_drains_that_could_not_be_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment = Deployment(ModelConfig(name="chat"), GatewayConfig(), None)
+    heard = []
+    deployment.dispatcher.drain = heard.append  # type: ignore[method-assign]
+    drains = Drains(tmp_path)
+    await Drains(tmp_path).change("chat", "one", True)
+
+    def unreadable(_: Path) -> bytes:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", unreadable)
+        for _ in range(5):
+            drains.apply([deployment])
+    drains.apply([deployment])  # the file is the same as before
+    assert heard == [frozenset()] * 5 + [frozenset({"one"})]
+    assert len([record for record in caplog.records if "too many open files" in record.getMessage()]) == 1
 
 
 def test_a_new_start_forgets_who_was_drained(pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path) -> None:

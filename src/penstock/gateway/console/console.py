@@ -17,7 +17,7 @@ from penstock.gateway.console import merge
 from penstock.gateway.console.part import Part, part, request_now
 from penstock.gateway.console.reports import FOLDER, Reports
 from penstock.gateway.console.samples import Samples
-from penstock.gateway.drains import LOOK_SECONDS, Drains
+from penstock.gateway.dispatch import Member
 from penstock.gateway.state import Gateway
 from penstock.gateway.store import Database, StoreError, UsageTable
 from penstock.gateway.store.usage import UsageRow
@@ -30,6 +30,7 @@ from penstock.observe.window import Sums, Window
 logger = logging.getLogger("penstock.console")
 
 FRESH_SECONDS: Final = 0.9  # for which one look around serves everybody who asks
+LOOK_SECONDS: Final = 0.25  # between two looks at whether a second is over
 JUDGE_SECONDS: Final = 5.0  # between two looks at what should be told
 BOOKS_SECONDS: Final = 5.0  # for which what was read of the ledger and of the reports is shown
 MOST_TENANTS: Final = 50
@@ -43,25 +44,31 @@ class Console:
     """`others` gives the parts of the server's other processes; of all of them, one `leads`: it watches for
     alerts, so that all know the same ones, and since when."""
 
-    def __init__(self, gateway: Gateway, drains: Drains, state: Path, *, leads: bool = True) -> None:
+    def __init__(self, gateway: Gateway, state: Path, *, leads: bool = True) -> None:
         self._gateway = gateway
-        self._drains = drains
         self._leads = leads
         self._started = time.monotonic()
-        self._window = Window(lambda: gateway.metrics.models, self._judged)
         self._shown: dict[int, tuple[RequestRecord, RequestNow]] = {}
-        self._samples = Samples()
-        self._alarms = Alarms()
-        self._alerts: list[AlertNow] = []
         self._books = _Books(state)
-        self._snapshot: tuple[float, Snapshot] | None = None
+        self.enabled = gateway.config.console.enabled
+        self._begin()
         self._looking = asyncio.Lock()
         self.others: Others = _nobody
         self.streams = 0
 
-    @property
-    def enabled(self) -> bool:
-        return self._gateway.config.console.enabled
+    def _begin(self) -> None:
+        gateway = self._gateway
+        self._window = Window(lambda: gateway.metrics.models, self._judged)
+        self._samples = Samples()
+        self._alarms = Alarms()
+        self._alerts: list[AlertNow] = []
+        self._snapshot: tuple[float, int, Snapshot] | None = None  # when, and after how many drains
+
+    def configure(self, enabled: bool) -> None:
+        """Look, or do not. What was judged while nobody looked belongs to no second: that begins anew."""
+        if enabled and not self.enabled:
+            self._begin()
+        self.enabled = enabled
 
     def _judged(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for labels, counter in self._gateway.metrics.families.judged.children():
@@ -78,6 +85,10 @@ class Console:
         if self.enabled:
             self._window.finished(record)
 
+    def prefix_hits(self, model: str, member: Member) -> float | None:
+        """Of one replica, in the last minute; None: nobody looks, or nothing was looked up."""
+        return self._samples.prefix_hits(model, member) if self.enabled else None
+
     def part(self, *, requests: bool = True) -> Part:
         """What this process knows, without asking anybody; without single `requests` where none is shown."""
         self._gateway.recorder.tell()
@@ -91,13 +102,6 @@ class Console:
         """The same, for another process."""
         return msgspec.msgpack.encode(self.part())
 
-    async def drain(self, model: str, replica: str, drained: bool) -> bool:
-        """Have a replica take nothing new, or take part again, in all processes; whether that is news."""
-        changed = await self._drains.change(model, replica, drained)
-        self._drains.apply(self._gateway.deployments.values())
-        self._snapshot = None
-        return changed
-
     async def report(self, name: str) -> bytes | None:
         return await asyncio.to_thread(self._books.reports.read, name)
 
@@ -106,7 +110,6 @@ class Console:
         second = judged = 0.0
         while True:
             try:
-                self._drains.apply(self._gateway.deployments.values())
                 now = time.monotonic()
                 if self.enabled and int(now) != second:
                     second = int(now)
@@ -140,10 +143,10 @@ class Console:
     async def snapshot(self) -> Snapshot:
         """The state now; one look around serves all who ask at about the same time."""
         async with self._looking:
-            known = self._snapshot
-            if known is None or time.monotonic() - known[0] >= FRESH_SECONDS:
-                known = self._snapshot = (time.monotonic(), await self._look())
-            return known[1]
+            known, drains = self._snapshot, self._gateway.drains.changes
+            if known is None or time.monotonic() - known[0] >= FRESH_SECONDS or known[1] != drains:
+                known = self._snapshot = (time.monotonic(), drains, await self._look())
+            return known[2]
 
     async def _look(self) -> Snapshot:
         processes, whole = await self._whole()

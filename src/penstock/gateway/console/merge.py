@@ -102,6 +102,7 @@ def _replica(one: ReplicaNow, other: ReplicaNow) -> ReplicaNow:
         state=worse.state,
         reason=worse.reason,
         requests=one.requests + other.requests,
+        tokens=one.tokens + other.tokens,
         capacity=one.capacity,
         running=_most(one.running, other.running),
         waiting=_most(one.waiting, other.waiting),

@@ -11,8 +11,8 @@ import msgspec
 from penstock.aio.books import RouteTally
 from penstock.gateway.console.samples import Samples
 from penstock.gateway.deployment import Deployment
-from penstock.gateway.dispatch import Member
 from penstock.gateway.local.backend import EngineBackend
+from penstock.gateway.replicas import replica_now
 from penstock.gateway.state import Gateway
 from penstock.observe.engines import gpu_of
 from penstock.observe.gpu import GpuWatch
@@ -88,28 +88,14 @@ def _model(deployment: Deployment, samples: Samples, now: float) -> ModelPart:
         name=deployment.name,
         waiting={str(name): count for name, count in deployment.dispatcher.queue.counts.items()},
         growth=samples.growth(deployment.name),
-        replicas=[_replica(member, samples.prefix_hits(deployment.name, member), now) for member in members],
+        replicas=[
+            replica_now(member, now, samples.prefix_hits(deployment.name, member)) for member in members
+        ],
         healthy=deployment.dispatcher.healthy_count,
         oom=sum(samples.oom(deployment.name, member) for member in members),
         versions=sorted(
             {each.backend.version for each in members if isinstance(each.backend, EngineBackend)}
         ),
-    )
-
-
-def _replica(member: Member, prefix_hits: float | None, now: float) -> ReplicaNow:
-    load = member.backend.load()
-    return ReplicaNow(
-        name=member.backend.name,
-        state=member.state(now),
-        reason=member.reason(now),
-        requests=member.replica.requests,
-        capacity=member.backend.capacity,
-        running=None if load is None else load.running,
-        waiting=None if load is None else load.waiting,
-        kv_usage=None if load is None else load.kv_usage,
-        prefix_hits=prefix_hits,
-        drained=member.drained,
     )
 
 
