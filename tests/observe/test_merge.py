@@ -1,14 +1,20 @@
-"""Pages of metrics of several processes, as one page."""
+"""What several processes have measured, as one page."""
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.observe.merge import merged
+from penstock.config import GatewayConfig, ObjectivesConfig
+from penstock.observe.catalogue import Families
+from penstock.observe.merge import Part, Retired, add, grows
 from penstock.observe.metrics import Metrics
+from penstock.observe.page import pieces, text
 
 
-def page(asked: int, seconds: list[float], *, healthy: float = 1.0, route: str = "/a") -> bytes:
+def page(asked: int, seconds: list[float], *, healthy: float = 1.0, route: str = "/a") -> Part:
     metrics = Metrics()
     families = metrics.families
     families.http.labels(route, "GET", "200").inc(asked)
@@ -16,7 +22,22 @@ def page(asked: int, seconds: list[float], *, healthy: float = 1.0, route: str =
         families.route_seconds.labels().observe(value)
     families.healthy.labels("m", "r 1").set(healthy)
     families.waiting_tokens.labels("m").set(asked)
-    return metrics.render()
+    return part_of(metrics)
+
+
+def part_of(metrics: Metrics) -> Part:
+    return msgspec.msgpack.decode(asyncio.run(metrics.part()), type=Part)
+
+
+def merged(parts: list[Part], gone: Part | None = None, retired: Retired | None = None) -> bytes:
+    families = Families()
+    for part in parts:
+        add(families, part)
+    if gone is not None:
+        add(families, gone, grows)
+    if retired is not None:
+        add(families, retired.part())
+    return text([line for piece in pieces(families, vllm_names=True) for line in piece])
 
 
 def samples(text: bytes) -> dict[tuple[str, str], float]:
@@ -45,24 +66,73 @@ def test_what_each_has_counted_is_added_up() -> None:
 
 
 def test_what_all_say_of_the_same_thing_is_not_added_up() -> None:
-    for pair in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
+    for pair, healthy in (((1.0, 1.0), 1), ((0.0, 1.0), 0), ((1.0, 0.0), 0), ((0.0, 0.0), 0)):
         found = samples(merged([page(1, [], healthy=state) for state in pair]))
-        assert found[("penstock_replica_healthy", "model_name=m,replica=r 1")] == 1
-    assert (
-        samples(merged([page(1, [], healthy=0), page(1, [], healthy=0)]))[
-            ("penstock_replica_healthy", "model_name=m,replica=r 1")
-        ]
-        == 0
-    )
+        assert found[("penstock_replica_healthy", "model_name=m,replica=r 1")] == healthy
+    for pair in ((1.0, 2.0), (2.0, 1.0)):
+        parts = []
+        for value in pair:
+            metrics = Metrics()
+            metrics.families.replica_capacity.labels("m", "r 1").set(value)
+            parts.append(part_of(metrics))
+        assert samples(merged(parts))[("penstock_replica_capacity", "model_name=m,replica=r 1")] == 2
 
 
 def test_what_only_one_has_is_there_and_each_family_is_described_once() -> None:
-    text = merged([page(1, []), page(2, [], route="/b"), b""])
+    text = merged([page(1, []), page(2, [], route="/b")])
     assert samples(text)[("penstock_http_requests_total", "method=GET,route=/b,status=200")] == 2
     assert text.count(b"# TYPE penstock_http_requests_total counter") == 1
     assert text.endswith(b"\n")
 
 
-def test_one_page_means_the_same_as_it_did() -> None:
-    alone = page(2, [0.2, 0.3])
-    assert samples(merged([alone])) == samples(alone)
+def test_one_part_means_the_same_as_its_page() -> None:
+    metrics = Metrics()
+    metrics.families.route_seconds.labels().observe(0.2)
+    metrics.families.tokens.labels("m", 'a"b\n', "prompt").inc(0.1 + 0.2)
+    alone, together = samples(metrics.render()), samples(merged([part_of(metrics)]))
+    moving = {key for key in alone if key[0].startswith("penstock_process_")}
+    assert alone.keys() == together.keys()
+    assert {key: alone[key] for key in alone.keys() - moving} == {
+        key: together[key] for key in alone.keys() - moving
+    }
+
+
+def test_of_a_process_that_is_gone_the_counts_stay_and_the_gauges_do_not() -> None:
+    found = samples(merged([page(3, [0.2])], gone=page(4, [0.3], route="/b")))
+    assert found[("penstock_http_requests_total", "method=GET,route=/b,status=200")] == 4
+    assert found[("penstock_route_seconds_count", "")] == 2
+    assert found[("penstock_queue_tokens", "model_name=m")] == 3
+
+
+def test_what_predecessors_had_counted_is_counted_for_good_and_an_engines_own_account_is_not() -> None:
+    retired = Retired()
+    for asked in (4, 5):
+        metrics = Metrics()
+        metrics.families.http.labels("/a", "GET", "200").inc(asked)
+        metrics.families.generated_tokens.labels("m", "0").value = 1000.0 * asked
+        metrics.families.waiting_tokens.labels("m").set(7)
+        metrics.families.route_seconds.labels().observe(0.2)
+        retired.take(part_of(metrics))
+    metrics = Metrics()
+    metrics.families.http.labels("/a", "GET", "200").inc(1)
+    metrics.families.generated_tokens.labels("m", "0").value = 6000.0
+    found = samples(merged([part_of(metrics)], retired=retired))
+    assert found[("penstock_http_requests_total", "method=GET,route=/a,status=200")] == 10
+    assert found[("penstock_route_seconds_count", "")] == 2
+    assert found[("penstock_engine_generated_tokens_total", "engine=0,model_name=m")] == 6000
+    assert ("penstock_queue_tokens", "model_name=m") not in found
+
+
+def test_new_bounds_are_a_new_beginning_for_everybody() -> None:
+    def counted(bound: float) -> Part:
+        metrics = Metrics(GatewayConfig(slo=ObjectivesConfig(ttft=bound)))
+        metrics.families.ttft.labels("m", "standard").observe(0.1)
+        return part_of(metrics)
+
+    retired = Retired()
+    retired.take(counted(0.3))
+    count = ("penstock_time_to_first_token_seconds_count", "class=standard,model_name=m")
+    assert samples(merged([counted(0.3)], retired=retired))[count] == 2
+    assert samples(merged([counted(0.4)], retired=retired))[count] == 1
+    retired.take(counted(0.4))
+    assert samples(merged([counted(0.4)], retired=retired))[count] == 2

@@ -315,7 +315,7 @@ class Engines:
         "penstock_engine_deaths",
         "Engines that ended without being asked to: out_of_memory, ended by the kernel or by themselves for "
         "want of it; killed by somebody else; stuck, and ended for that; crashed.",
-        *_MODEL, "cause",
+        *_MODEL, "cause", merge="max",
     )  # fmt: skip
     cache_config: Family[Gauge] = _gauge(
         "penstock_kv_config_info", "Constants of the KV cache.", *_ENGINE, "block_size", "num_gpu_blocks",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 Kind = Literal["counter", "gauge", "histogram"]
 Rows = Iterable[tuple[tuple[str, ...], float]]  # values of the labels, and the value
+AT_ONCE = 200  # children whose lines are written without a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,7 @@ class Spec:
     bounds: tuple[float, ...] = ()
     objective: str = ""  # the promises that become bounds: ttft, tpot, e2e
     also: str = ""  # vLLM's name for the same, exported where that is wanted
-    merge: Literal["sum", "max"] = "sum"  # what several processes' values are together
-    part: str = ""  # the heading it stands under
+    merge: Literal["sum", "max", "min"] = "sum"  # what several processes' values are together
 
     def series(self, name: str = "") -> tuple[str, ...]:
         """What queries can name of it, or of what is called `name` instead."""
@@ -34,18 +36,15 @@ class Spec:
             return (f"{name}_total",)
         return (f"{name}_bucket", f"{name}_sum", f"{name}_count") if self.kind == "histogram" else (name,)
 
-    @property
-    def unit(self) -> str:
-        """As the name says it; empty for what is only counted."""
-        return next((unit for unit in _UNITS if self.name.endswith("_" + unit)), "")
-
-
-_UNITS = ("seconds", "bytes", "dollars", "tokens", "ratio", "celsius", "watts", "joules", "hertz")
-
 
 class Child(Protocol):
-    def samples(self, spec: Spec, name: str, labels: str) -> Iterator[str]:
-        """Its lines, under this name; `labels` as they are written, without braces."""
+    def heads(self, name: str, labels: str) -> tuple[str, ...]:
+        """Its lines under this name, up to their values; `labels` as they are written, without braces."""
+
+    def lines(self, heads: tuple[str, ...]) -> list[str]: ...
+
+    def state(self) -> tuple[float, ...]:
+        """All that it has measured, for who adds it up."""
 
 
 class Counter:
@@ -59,13 +58,14 @@ class Counter:
     def inc(self, amount: float = 1.0) -> None:
         self.value += amount
 
-    def samples(self, spec: Spec, name: str, labels: str) -> Iterator[str]:
-        ending = "_total" if spec.kind == "counter" else ""
-        yield (
-            f"{name}{ending}{{{labels}}} {_shown(self.value)}"
-            if labels
-            else (f"{name}{ending} {_shown(self.value)}")
-        )
+    def heads(self, name: str, labels: str) -> tuple[str, ...]:
+        return (f"{name}{{{labels}}} " if labels else f"{name} ",)
+
+    def lines(self, heads: tuple[str, ...]) -> list[str]:
+        return [heads[0] + _shown(self.value)]
+
+    def state(self) -> tuple[float, ...]:
+        return (self.value,)
 
 
 class Gauge(Counter):
@@ -91,14 +91,24 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def samples(self, spec: Spec, name: str, labels: str) -> Iterator[str]:
-        so_far, before = 0, labels + "," if labels else ""
-        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
-            so_far += count
-            yield f'{name}_bucket{{{before}le="{_shown(bound)}"}} {so_far}.0'
-        inside = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{inside} {_shown(self.sum)}"
-        yield f"{name}_count{inside} {so_far}.0"
+    def heads(self, name: str, labels: str) -> tuple[str, ...]:
+        before, inside = (labels + ",", f"{{{labels}}}") if labels else ("", "")
+        buckets = (f'{name}_bucket{{{before}le="{_shown(bound)}"}} ' for bound in (*self.bounds, math.inf))
+        return (*buckets, f"{name}_sum{inside} ", f"{name}_count{inside} ")
+
+    def lines(self, heads: tuple[str, ...]) -> list[str]:
+        values = [f"{so_far}.0" for so_far in accumulate(self.counts)]
+        values += _shown(self.sum), values[-1]
+        return list(map(operator.add, heads, values))
+
+    def state(self) -> tuple[float, ...]:
+        return (*self.counts, self.sum)
+
+    def add(self, state: Sequence[float]) -> None:
+        """What another one with the same bounds has measured."""
+        *counts, total = state
+        self.counts = [mine + int(other) for mine, other in zip(self.counts, counts, strict=True)]
+        self.sum += total
 
 
 C = TypeVar("C", bound=Child)
@@ -112,6 +122,8 @@ class Family(Generic[C]):
         self.spec = spec
         self.make = make
         self._children: dict[tuple[str, ...], C] = {}
+        # By name and labels: to write these anew for each page would take most of its time.
+        self._heads: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {}
 
     def labels(self, *values: str) -> C:
         """The child of these; whoever needs it often keeps it."""
@@ -122,24 +134,42 @@ class Family(Generic[C]):
             child = self._children[values] = self.make()
         return child
 
-    def children(self) -> Iterable[tuple[tuple[str, ...], C]]:
-        return self._children.items()
+    def child(self, values: tuple[str, ...]) -> C | None:
+        """The child of these, if there is one."""
+        return self._children.get(values)
+
+    def children(self) -> list[tuple[tuple[str, ...], C]]:
+        return list(self._children.items())
 
     def clear(self) -> None:
         self._children.clear()
+        self._heads.clear()
 
-    def lines(self, name: str = "") -> Iterator[str]:
-        """In Prometheus's text format; nothing where nothing was measured."""
+    def forget_heads(self) -> None:
+        """Children have other lines from now on, also for who is writing them."""
+        for heads in self._heads.values():
+            heads.clear()
+
+    def lines(self, name: str = "") -> Iterator[list[str]]:
+        """In Prometheus's text format, a few hundred at a time; nothing where nothing was measured."""
         spec = self.spec
-        if not self._children:
-            return
         name = name or spec.name
-        ending = "_total" if spec.kind == "counter" else ""
-        yield f"# HELP {name}{ending} {_escaped(spec.help)}"
-        yield f"# TYPE {name}{ending} {spec.kind}"
-        for values, child in self._children.items():
-            pairs = zip(spec.labels, values, strict=True)
-            yield from child.samples(spec, name, ",".join(f'{key}="{_quoted(text)}"' for key, text in pairs))
+        if spec.kind == "counter":
+            name += "_total"
+        children = self.children()
+        if children:
+            yield [f"# HELP {name} {_escaped(spec.help)}", f"# TYPE {name} {spec.kind}"]
+        known = self._heads.setdefault(name, {})
+        for start in range(0, len(children), AT_ONCE):
+            lines: list[str] = []
+            for values, child in children[start : start + AT_ONCE]:
+                heads = known.get(values)
+                if heads is None:
+                    pairs = zip(spec.labels, values, strict=True)
+                    written = ",".join(f'{key}="{_quoted(text)}"' for key, text in pairs)
+                    heads = known[values] = child.heads(name, written)
+                lines += child.lines(heads)
+            yield lines
 
 
 def copy(family: Family[V], rows: Rows) -> None:
@@ -152,6 +182,7 @@ def copy(family: Family[V], rows: Rows) -> None:
 def rebound(family: Family[Histogram], bounds: tuple[float, ...]) -> None:
     """Count by these bounds from now on. What was counted by others is given up, as by a restart."""
     family.make = partial(Histogram, bounds)
+    family.forget_heads()
     for _, child in family.children():
         if child.bounds != bounds:
             child.begin(bounds)
@@ -164,9 +195,11 @@ def new_family(spec: Spec) -> Family[Any]:
 
 
 def _shown(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if math.isnan(value) else repr(float(value))
+    text = repr(float(value))
+    return _ODD.get(text, text)
+
+
+_ODD = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 
 def _escaped(text: str) -> str:

@@ -1,43 +1,112 @@
-"""Several processes' pages of metrics as one: what each has counted is added up."""
+"""What several processes have measured, as one: numbers are added up, never read back from text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import operator
+from collections.abc import Callable
+from typing import Any, Final
 
-from penstock.observe.catalogue import specs
+import msgspec
 
-# What every process says of the same thing: added up it would mean nothing.
-_SAME = frozenset(
-    name
-    for spec in specs().values()
-    if spec.merge == "max"
-    for each in (spec.name, spec.also)
-    if each
-    for name in spec.series(each)
-)
+from penstock.observe.catalogue import Families
+from penstock.observe.instruments import Family, Gauge, Histogram, Spec, rebound
 
 
-def merged(pages: Iterable[bytes]) -> bytes:
-    """In Prometheus's text format, as `Metrics.render` writes it: the samples below their HELP and TYPE."""
-    families: dict[str, dict[str, float]] = {}  # the comment lines of a family: its samples
-    for page in pages:
-        comments = ""
-        samples: dict[str, float] = {}
-        same = False
-        for line in page.decode().splitlines():
-            if line.startswith("# HELP"):
-                comments, samples = line, {}
-            elif line.startswith("# TYPE"):
-                samples = families.setdefault(f"{comments}\n{line}", {})
-                same = line.split(" ")[2] in _SAME
-            elif line:
-                name, _, value = line.rpartition(" ")
-                if same:
-                    samples[name] = max(samples.get(name, float(value)), float(value))
-                else:
-                    samples[name] = samples.get(name, 0.0) + float(value)
-    lines: list[str] = []
-    for comments, samples in families.items():
-        lines.append(comments)
-        lines += [f"{name} {value!r}" for name, value in samples.items()]
-    return ("\n".join(lines) + "\n").encode()
+class FamilyPart(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    bounds: tuple[float, ...]  # of a histogram
+    rows: list[tuple[tuple[str, ...], tuple[float, ...]]]  # values of the labels, and the child's state
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """All that one process has measured since it was started; `run` is another after each start."""
+
+    run: str
+    families: list[FamilyPart]
+
+
+# What every process says of the same thing would mean nothing if it was added up.
+_TOGETHER: Final[dict[str, Callable[[float, float], float]]] = {
+    "sum": operator.add,
+    "max": max,
+    "min": min,
+}
+
+
+async def part(run: str, families: Families) -> Part:
+    """A process's own, taken while everybody else goes on."""
+    parts = []
+    for family in families.all:
+        if family.children():
+            parts.append(_part(family))
+            await asyncio.sleep(0)
+    return Part(run, parts)
+
+
+def grows(spec: Spec) -> bool:
+    """Counters and histograms: what a process that is gone has measured stays true."""
+    return spec.kind != "gauge"
+
+
+def retires(spec: Spec) -> bool:
+    """Those that begin at nothing with the process. The rest is the account of somebody who goes on, and is
+    told anew by the process's successor."""
+    return grows(spec) and spec.merge == "sum"
+
+
+def add(families: Families, part: Part, wanted: Callable[[Spec], bool] = lambda spec: True) -> None:
+    """Have what these families have become, and what `part` says of those that are wanted. A histogram with
+    other bounds is left out."""
+    told = {each.name: each for each in part.families}
+    for family in families.all:
+        found = told.get(family.spec.name)
+        if found is None or not wanted(family.spec):
+            continue
+        if family.spec.kind == "histogram":
+            _add_histograms(family, found)
+        else:
+            _add_values(family, found)
+
+
+class Retired:
+    """What processes that are gone had counted, added up. Together with those that are there, nothing falls:
+    Prometheus would take that for a restart, and the rest for new requests."""
+
+    def __init__(self) -> None:
+        self._families = Families()
+
+    def take(self, part: Part) -> None:
+        for each in part.families:
+            [family] = [family for family in self._families.all if family.spec.name == each.name]
+            children = family.children()
+            # New bounds are a new beginning for everybody.
+            if children and isinstance(children[0][1], Histogram) and children[0][1].bounds != each.bounds:
+                family.clear()
+        add(self._families, part, retires)
+
+    def part(self) -> Part:
+        return Part("", [_part(family) for family in self._families.all if family.children()])
+
+
+def _part(family: Family[Any]) -> FamilyPart:
+    children = family.children()
+    bounds = children[0][1].bounds if family.spec.kind == "histogram" else ()
+    return FamilyPart(family.spec.name, bounds, [(values, child.state()) for values, child in children])
+
+
+def _add_histograms(family: Family[Histogram], part: FamilyPart) -> None:
+    children = family.children()
+    if not children:
+        rebound(family, part.bounds)
+    elif children[0][1].bounds != part.bounds:
+        return
+    for values, state in part.rows:
+        family.labels(*values).add(state)
+
+
+def _add_values(family: Family[Gauge], part: FamilyPart) -> None:
+    together = _TOGETHER[family.spec.merge]
+    for values, (value,) in part.rows:
+        known = family.child(values)
+        family.labels(*values).value = value if known is None else together(known.value, value)

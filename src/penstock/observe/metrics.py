@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Literal, get_args
+
+import msgspec
 
 from penstock import __version__
 from penstock.config.sections import SERVICE_CLASSES, GatewayConfig
@@ -14,7 +18,9 @@ from penstock.observe.catalogue import Families
 from penstock.observe.gpu import GpuWatch
 from penstock.observe.instruments import Counter, copy, rebound
 from penstock.observe.labels import CappedNames
+from penstock.observe.merge import part
 from penstock.observe.objectives import Objective, Promises, bounds
+from penstock.observe.page import pieces, text, unhurried
 from penstock.observe.process import resident_bytes
 from penstock.observe.record import Outcome
 
@@ -40,12 +46,16 @@ class ModelMetrics:
 
 
 class Metrics:
-    """Everything one process measures. `process`: its number among several."""
+    """Everything one process measures. `process`: its number among several, which agree on names by files in
+    the folder `shared`."""
 
-    def __init__(self, config: GatewayConfig | None = None, process: int = 0) -> None:
+    def __init__(
+        self, config: GatewayConfig | None = None, process: int = 0, shared: Path | None = None
+    ) -> None:
         self.families = Families()
-        self.tenants = CappedNames(0)  # as labels
-        self.codes = CappedNames(0)  # of errors, which other servers may invent
+        self.tenants = CappedNames(0, shared and shared / "tenants.names")  # as labels
+        self.codes = CappedNames(0, shared and shared / "codes.names")  # of errors, which others may invent
+        self._run = f"{os.getpid()}.{time.time_ns()}"
         self._models: dict[str, ModelMetrics] = {}
         self._routes: dict[tuple[str, str, int], Counter] = {}
         self._watched: list[Callable[[], None]] = []
@@ -70,7 +80,7 @@ class Metrics:
             extra = promised.get(family.spec.objective)
             if extra is not None:
                 rebound(family, tuple(sorted({*family.spec.bounds, *extra})))
-        self._tell_promises(config)
+        self._tell_promises()
         self._begin_counting()
 
     def watch_gpus(self) -> None:
@@ -99,24 +109,35 @@ class Metrics:
         self._watched.append(look)
 
     def render(self) -> bytes:
+        """The page, at once."""
+        return text([line for piece in self._pieces() for line in piece])
+
+    async def page(self) -> bytes:
+        """The same, while everybody else goes on."""
+        return await unhurried(self._pieces())
+
+    async def part(self) -> bytes:
+        """For who adds it up with those of other processes."""
+        self._look()
+        return msgspec.msgpack.encode(await part(self._run, self.families))
+
+    def _look(self) -> None:
         for look in self._watched:
             look()
-        lines: list[str] = []
-        for family in self.families.all:
-            lines += family.lines()
-            if family.spec.also and self._vllm_names:
-                lines += family.lines(family.spec.also)
-        return ("\n".join(lines) + "\n").encode()
 
-    def _tell_promises(self, config: GatewayConfig) -> None:
-        families, promises, slo = self.families, self.promises, config.slo
+    def _pieces(self) -> Iterator[list[str]]:
+        self._look()
+        return pieces(self.families, vllm_names=self._vllm_names)
+
+    def _tell_promises(self) -> None:
+        families, promises = self.families, self.promises
         families.slo_bound.clear()
         for model in sorted(self.models - {AUTO}):
             promise = promises.of(model)
-            families.slo_bound.labels(model, "ttft").set(promise.ttft)
-            if promise.tpot is not None:
-                families.slo_bound.labels(model, "tpot").set(promise.tpot)
-        copy(families.slo_target, [(("ttft",), slo.ttft_target), (("errors",), slo.errors_target)])
+            for objective, bound in (*promise.bounds(), ("batch_ttft", promise.batch_ttft)):
+                if bound is not None:
+                    families.slo_bound.labels(model, objective).set(bound)
+        copy(families.slo_target, (((name,), promises.target(name)) for name in promises.objectives()))
 
     def _begin_counting(self) -> None:
         """A count that begins with its first failure hides that failure: what rises is seen, not what is."""

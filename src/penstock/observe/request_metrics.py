@@ -85,16 +85,17 @@ class _Model:
         self._engine_queue = families.phases.labels(name, "engine_queue")
         self._prompt = families.prompt_length.labels(name)
         self._answer = families.answer_length.labels(name)
+        # Whoever named no model that is served, or was not heard out, was promised nothing.
         self._verdicts = {
             (objective, kept): families.judged.labels(name, objective, "good" if kept else "bad")
-            for objective in _OBJECTIVES
+            for objective in (_OBJECTIVES if name else ())
             for kept in (True, False)
         }
 
     def finished(self, record: RequestRecord, metrics: Metrics) -> None:
         outcome, arrived = record.outcome, record.arrived
         self._outcomes[outcome].value += 1
-        if self._name:  # whoever names no model, or has not been heard out, was promised nothing
+        if self._verdicts:
             for verdict in metrics.promises.of(self._name).verdicts(record):
                 self._verdicts[verdict].value += 1
         queued = placed = False

@@ -33,6 +33,7 @@ from penstock.gateway.workers.messages import (
     from_worker,
     line,
 )
+from penstock.gateway.workers.scraping import Scraper
 
 logger = logging.getLogger("penstock.workers")
 
@@ -60,9 +61,12 @@ async def supervise(
         return True
     listen(settings, listener)
     crew = [Worker(number, settings, folder, listener, keys) for number in range(settings.workers)]
+    current = settings
+    scraper = Scraper(folder, settings.workers, lambda: current.gateway.metrics.vllm_names)
+    offering = contextlib.AsyncExitStack()
     try:
+        await offering.enter_async_context(scraper.offer())
         await asyncio.gather(*(worker.start() for worker in crew))
-        current = settings
         banner.ready_together(url_of(listener), settings, locked=keys.locked)
 
         async def apply(fresh: Settings) -> None:
@@ -86,6 +90,7 @@ async def supervise(
         return signals.count < 2
     finally:
         await asyncio.gather(*(worker.kill() for worker in crew))
+        await offering.aclose()
         await asyncio.gather(*(engine.shutdown(0.0) for engine in engines))
 
 

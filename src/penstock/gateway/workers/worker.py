@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -31,8 +32,8 @@ from penstock.gateway.workers.messages import (
     line,
     to_worker,
 )
-from penstock.gateway.workers.pages import Pages
-from penstock.observe.merge import merged
+from penstock.gateway.workers.pages import Offer, Pages
+from penstock.gateway.workers.scraping import part_socket, scrape
 from penstock.observe.metrics import Metrics
 
 logger = logging.getLogger("penstock.workers")
@@ -45,7 +46,7 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
     engines = [attached(plan, settings.gateway.health, folder) for plan in plans]
     tokenizers = await load_tokenizers(plans)
     await asyncio.gather(*(engine.start() for engine in engines))
-    metrics = Metrics(process=begin.number)
+    metrics = Metrics(process=begin.number, shared=folder)
     assembly = Assembly(
         settings, metrics, SharedRegistry(folder), settings.workers, tells_of_engines=begin.number == 0
     )
@@ -54,14 +55,10 @@ async def serve(listener: socket.socket, begin: Begin, commands: asyncio.StreamR
     check_bind(settings, keys)
     front = Front(settings, metrics, assembly, keys, folder, leads=begin.number == 0)
     async with (
-        Pages(folder, "metrics", begin.number, metrics.render) as pages,
+        Offer(part_socket(folder, begin.number), metrics.part),
         Pages(folder, "console", begin.number, front.console.encoded) as parts,
     ):
-
-        async def scrape() -> bytes:
-            return merged(await pages.together())
-
-        front.gateway.scrape, front.console.others = scrape, parts.others
+        front.gateway.scrape, front.console.others = partial(scrape, folder), parts.others
         listening = asyncio.create_task(_obey(commands, front))
         beating = asyncio.create_task(_beat())
         try:
