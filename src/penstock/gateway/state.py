@@ -26,7 +26,6 @@ from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.instruments import copy
 from penstock.observe.metrics import Metrics
-from penstock.observe.page import KeptPage
 from penstock.observe.recent import Recent
 from penstock.observe.recorder import Recorder
 from penstock.observe.request_metrics import RequestMetrics
@@ -54,16 +53,16 @@ class Gateway:
         accounts: Accounts,
         metrics: Metrics,
         registry: SharedRegistry,
-        orchestrator: Orchestrator | None = None,
         drains: Drains,
+        orchestrator: Orchestrator | None = None,
         cache: ResponseCache | None = None,
     ) -> None:
         self.keys = keys
         self.orchestrator = orchestrator  # of `model: auto`
         self.cache = cache  # of answers
         self.registry = registry
-        self.accounts = accounts
         self.drains = drains
+        self.accounts = accounts
         self.metrics = metrics
         self.slow = SlowRequests(config)
         self.recent = Recent(config.console.recent)  # requests that have ended
@@ -75,8 +74,7 @@ class Gateway:
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
         self.console: Console | None = None
-        # The page of metrics; another where several processes have one together.
-        self.scrape: Callable[[], Awaitable[bytes]] = KeptPage(metrics.page)
+        self.scrape: Callable[[], Awaitable[bytes]] = self._scrape
         self.configure(config, deployments)
         self._exchanges: set[Exchange] = set()
         self._idle = asyncio.Event()
@@ -96,11 +94,11 @@ class Gateway:
         self._tenants = {tenant.name: tenant for tenant in config.tenants}
         self._default = self._tenants.get(DEFAULT_TENANT) or TenantConfig(name=DEFAULT_TENANT)
         self._inside = TenantConfig(name=INSIDE)  # no limits but those of who uses it
-
-    # ------------------------------------------------------------ who may what
         self.drains.apply(deployments)
         if self.console is not None:
             self.console.configure(config.console.enabled)
+
+    # ------------------------------------------------------------ who may what
 
     def tenant(self, caller: Caller) -> TenantConfig:
         """The caller's limits: its tenant's, or those of everybody who has none of their own."""
@@ -171,14 +169,14 @@ class Gateway:
 
     # ------------------------------------------------------------ what runs
 
-    def next_ticket(self) -> int:
-        return next(self._tickets)
     async def drain(self, model: str, replica: str, drained: bool) -> bool:
         """Have a replica take nothing new, or take part again, in all processes; whether that is news."""
         changed = await self.drains.change(model, replica, drained)
         self.drains.apply(self.deployments.values())
         return changed
 
+    def next_ticket(self) -> int:
+        return next(self._tickets)
 
     def check_open(self) -> None:
         if self.draining:
@@ -247,9 +245,9 @@ class Gateway:
             await asyncio.sleep(TICK_SECONDS)
             lag.observe(max(0.0, time.monotonic() - due))
             self.recorder.tell()
+            self.drains.apply(self.deployments.values())
             for deployment in self.deployments.values():
                 try:
-            self.drains.apply(self.deployments.values())
                     deployment.dispatcher.tick()
                 except Exception:  # one model's trouble must not stop the clock of all
                     logger.exception("The queue of %s could not be looked after.", deployment.name)
@@ -284,6 +282,10 @@ class Gateway:
         return "; ".join(dict.fromkeys(reasons)) + "." if reasons else "No model has a replica."
 
     # ------------------------------------------------------------ what is counted
+
+    async def _scrape(self) -> bytes:
+        """The page of metrics; replaced where several processes have one together."""
+        return self.metrics.render()
 
     def _tell_traces(self) -> None:
         rows = (("sent",), self.traces.sent), (("lost",), self.traces.lost)
