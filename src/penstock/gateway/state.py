@@ -26,6 +26,7 @@ from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.observe.instruments import copy
 from penstock.observe.metrics import Metrics
+from penstock.observe.page import KeptPage
 from penstock.observe.recent import Recent
 from penstock.observe.recorder import Recorder
 from penstock.observe.request_metrics import RequestMetrics
@@ -74,7 +75,8 @@ class Gateway:
         self.draining = False
         self.stopped = asyncio.Event()  # it ends: whatever is still streaming must, too
         self.console: Console | None = None
-        self.scrape: Callable[[], Awaitable[bytes]] = self._scrape
+        # The page of metrics; another where several processes have one together.
+        self.scrape: Callable[[], Awaitable[bytes]] = KeptPage(metrics.page)
         self.configure(config, deployments)
         self._exchanges: set[Exchange] = set()
         self._idle = asyncio.Event()
@@ -282,10 +284,6 @@ class Gateway:
         return "; ".join(dict.fromkeys(reasons)) + "." if reasons else "No model has a replica."
 
     # ------------------------------------------------------------ what is counted
-
-    async def _scrape(self) -> bytes:
-        """The page of metrics; replaced where several processes have one together."""
-        return self.metrics.render()
 
     def _tell_traces(self) -> None:
         rows = (("sent",), self.traces.sent), (("lost",), self.traces.lost)
