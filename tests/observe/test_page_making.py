@@ -1,0 +1,122 @@
+"""How the page is made: at the cap of its labels nobody else has to wait for it, nor is it made for each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from penstock.config import GatewayConfig, ModelConfig
+from penstock.observe.merge import Part
+from penstock.observe.metrics import Metrics
+from penstock.observe.page import KEPT_BYTES, KeptPage
+from penstock.observe.request_metrics import RequestMetrics
+from tests.observe.test_requests import record
+
+MODELS = tuple(f"model-{number}" for number in range(4))
+TENANTS = 1000
+LONGEST = 0.025  # seconds of CPU time that the loop may be held up at once
+
+
+@pytest.fixture(scope="module")
+def full() -> Metrics:
+    """Each of as many tenants as are told apart has asked each model."""
+    metrics = Metrics()
+    metrics.configure(GatewayConfig(models=tuple(ModelConfig(name=name) for name in MODELS)), MODELS)
+    listener = RequestMetrics(metrics)
+    for number in range(TENANTS):
+        for model in MODELS:
+            listener.finished(
+                record(tenant=f"tenant-{number}", served_by=model, prompt_tokens=57, dollars=0.00123)
+            )
+    return metrics
+
+
+async def longest_wait(make: Callable[[], Awaitable[bytes]]) -> tuple[float, bytes]:
+    """What others who are always ready had to wait for at most, by this process's own doing."""
+    longest = 0.0
+
+    async def other() -> None:
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+
+    waiting = asyncio.create_task(other())
+    await asyncio.sleep(0)
+    made = await make()
+    await asyncio.sleep(0)
+    waiting.cancel()
+    return longest, made
+
+
+async def test_a_stream_does_not_wait_for_the_page(full: Metrics) -> None:
+    for _ in ("nothing is known of its labels", "it has been made before"):
+        longest, page = await longest_wait(full.page)
+        assert len(page) > 1_000_000
+        assert longest < LONGEST
+
+
+async def test_nor_for_what_a_process_tells_the_supervisor(full: Metrics) -> None:
+    longest, told = await longest_wait(full.part)
+    assert len(msgspec.msgpack.decode(told, type=Part).families) > 10
+    assert longest < LONGEST
+
+
+def test_what_is_known_of_labels_is_not_written_again(full: Metrics) -> None:
+    full.render()
+    began = time.thread_time()
+    full.render()
+    assert time.thread_time() - began < 0.1
+
+
+class Making:
+    def __init__(self, page: bytes) -> None:
+        self.page = page
+        self.times = 0
+
+    async def __call__(self) -> bytes:
+        self.times += 1
+        await asyncio.sleep(0.01)
+        if not self.page:
+            raise ValueError
+        return self.page
+
+
+async def test_it_is_made_once_for_all_who_ask_at_the_same_time() -> None:
+    making = Making(b"small")
+    kept = KeptPage(making)
+    leaving = asyncio.create_task(kept())
+    await asyncio.sleep(0)
+    asking = [asyncio.create_task(kept()) for _ in range(50)]
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert set(await asyncio.gather(*asking)) == {b"small"}
+    assert making.times == 1
+    await kept()
+    assert making.times == 2, "one that takes no time is never out of date"
+
+
+async def test_a_large_one_is_kept_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.observe.page.KEPT_SECONDS", 0.2)
+    making = Making(b"x" * KEPT_BYTES)
+    kept = KeptPage(making)
+    for _ in range(3):
+        await kept()
+    assert making.times == 1
+    await asyncio.sleep(0.25)
+    await kept()
+    assert making.times == 2
+
+
+async def test_a_failure_is_not_kept() -> None:
+    making = Making(b"")
+    kept = KeptPage(making)
+    with pytest.raises(ValueError):
+        await kept()
+    making.page = b"well"
+    assert await kept() == b"well"
