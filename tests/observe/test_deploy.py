@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises
 from penstock.observe.alerts.rules import render, rules
 from penstock.observe.dashboards.board import Board
 from penstock.observe.dashboards.boards import BOARDS
 from penstock.observe.dashboards.build import render as render_board
+from tests.observe.alerts.promtool import promises
 from tests.observe.test_queries import filled
 from tests.packages import needs
 from tests.prometheus import Prometheus
@@ -38,7 +38,7 @@ def load(path: str) -> Any:
 
 
 def test_the_rules_are_those_of_the_usual_objectives() -> None:
-    assert (DEPLOY / "prometheus" / "penstock.rules.yml").read_text(encoding="utf-8") == render(Promises()), (
+    assert (DEPLOY / "prometheus" / "penstock.rules.yml").read_text(encoding="utf-8") == render(promises()), (
         RENEW
     )
 
@@ -155,7 +155,7 @@ def test_every_rule_runs_in_a_real_prometheus(watching: Prometheus) -> None:
         return [(rule["name"], rule["health"], rule.get("lastError", "")) for rule in found]
 
     poll(lambda: all(health != "unknown" for _, health, _ in states()))
-    assert sorted(states()) == sorted((rule.name, "ok", "") for _, rule in rules(Promises()))
+    assert sorted(states()) == sorted((rule.name, "ok", "") for _, rule in rules(promises()))
 
 
 def test_dashboards_show_a_server_that_is_used(watching: Prometheus, server: Server) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.config import ObjectivesConfig, SloConfig
-from penstock.observe.alerts.rule import Promises, Recording
+from penstock.config import SloConfig
+from penstock.observe.alerts.rule import Recording
 from penstock.observe.alerts.rules import rules
 from penstock.observe.catalogue import series
 from penstock.observe.dashboards.boards import BOARDS
+from tests.observe.alerts.promtool import promises
 from tests.observe.queries import Selector, aggregations, joined_labels, selectors
 from tests.packages import needs
 
-PROMISES = Promises(slo=ObjectivesConfig(tpot=0.05), own={"large": SloConfig(ttft=2.0)})
+PROMISES = promises({"large": SloConfig(ttft=2.0, e2e=10.0)}, tpot=0.05)
 RULES = [(rule.name, rule.expr) for _, rule in rules(PROMISES)]
 SHOWN = [
     (f"{board.name}: {panel.title} ({number})", query.expr)
@@ -56,7 +57,8 @@ def test_a_query_names_only_metrics_and_labels_of_the_catalogue(name: str, expr:
         assert {label for label, _, _ in selector.matchers} <= known, f"{name}: {selector}"
         every |= known
     for labels, operand in aggregations(expr):
-        for selector in selectors(operand):
+        # What is joined by `group_left` gives values, and no labels.
+        for selector in selectors(operand.partition(" group_left ")[0]):
             assert set(labels) <= (labels_of(selector.metric) or set()), (
                 f"{name}: {labels} of {selector.metric}"
             )

@@ -138,19 +138,22 @@ def restarts(value: str) -> Series:
     return {'penstock_engine_restarts_total{model_name="m",engine="0"}': value}
 
 
-def memory(instance: str, used: float, kv: float = 0, kv_usage: float = 0) -> Series:
-    """GB of a GPU with 100: in use, and of that the KV cache with the share that requests hold."""
-    where = f'instance="{instance}"'
+def memory(gpu: str, used: float, kv: float = 0, kv_usage: float = 0) -> Series:
+    """GB of a GPU with 100: in use, and of that the KV cache with the share that requests hold. Each has an
+    engine of its own, and the machine another one on its CPU."""
+    where = 'instance="host:8000"'
     found = {
-        f'penstock_gpu_memory_used_bytes{{{where},gpu="0",name="H200"}}': f"{used * 1e9:g}x30",
-        f'penstock_gpu_memory_total_bytes{{{where},gpu="0",name="H200"}}': "1e11x30",
+        f'penstock_gpu_memory_used_bytes{{{where},gpu="{gpu}",name="H200"}}': f"{used * 1e9:g}x30",
+        f'penstock_gpu_memory_total_bytes{{{where},gpu="{gpu}",name="H200"}}': "1e11x30",
     }
     if kv:
+        engine = f'{where},model_name="m",engine="{gpu}"'
+        cpu = f'{where},model_name="m",engine="cpu"'
         found |= {
-            f'penstock_kv_cache_bytes{{{where},model_name="m",engine="0",device="cuda"}}': f"{kv * 1e9:g}x30",
-            f'penstock_kv_cache_bytes{{{where},model_name="m",engine="1",device="cpu"}}': "50e9x30",
-            f'penstock_kv_usage_ratio{{{where},model_name="m",engine="1"}}': "0x30",
-            f'penstock_kv_usage_ratio{{{where},model_name="m",engine="0"}}': f"{kv_usage:g}x30",
+            f'penstock_kv_cache_bytes{{{engine},gpu="{gpu}"}}': f"{kv * 1e9:g}x30",
+            f"penstock_kv_usage_ratio{{{engine}}}": f"{kv_usage:g}x30",
+            f'penstock_kv_cache_bytes{{{cpu},gpu=""}}': "50e9x30",
+            f"penstock_kv_usage_ratio{{{cpu}}}": "0x30",
         }
     return found
 
@@ -193,13 +196,19 @@ def version(instance: str, weights: str, model: str = "m") -> Series:
     return {f'penstock_model_info{{instance="{instance}",model="{model}",engine="0",{labels}}}': "1x40"}
 
 
-HEALTHY = 'penstock_replica_healthy{model_name="m",replica="REPLICA"}'
-DRAINED = 'penstock_replica_drained{model_name="m",replica="REPLICA"}'
+def replicas(instance: str) -> str:
+    return f'penstock_model_replicas_healthy{{instance="{instance}",model_name="m"}}'
+
+
+HEALTHY = 'penstock_replica_healthy{instance="host:8000",model_name="m",replica="REPLICA"}'
+DRAINED = 'penstock_replica_drained{instance="host:8000",model_name="m",replica="REPLICA"}'
 FIRST, SECOND = HEALTHY.replace("REPLICA", "a"), HEALTHY.replace("REPLICA", "b")
 GPU = {"instance": "host:8000", "gpu": "0"}
 XID = 'penstock_gpu_xid_errors_total{instance="host:8000",gpu="0",name="H200",xid="79"}'
 THROTTLED = 'penstock_gpu_throttled{instance="host:8000",gpu="0",name="H200",reason="hw_thermal"}'
 OOM = 'penstock_engine_oom_total{model_name="m",engine="0"}'
+DEATH = 'penstock_engine_deaths_total{model_name="m",cause="out_of_memory"}'
+KILLED = DEATH.replace("out_of_memory", "killed")
 WAITING = 'penstock_queue_requests{model_name="MODEL",class="standard"}'
 
 CASES = [
@@ -213,30 +222,56 @@ CASES = [
         },
         {"job": "penstock", "instance": "host:8000"},
     ),
-    Case("PenstockNoReplica", 8, {FIRST: "1x5 0x10", SECOND: "0x20"}, {FIRST: "1x20", SECOND: "0x20"}),
+    Case(
+        "PenstockNoReplica",
+        8,
+        {replicas("a"): "2x5 0x10", replicas("b"): "2x20"},  # one server's plenty is of no use to another's
+        {replicas("a"): "2x5 1x10", replicas("b"): "1x5 0 1x10"},
+        {"instance": "a", "model_name": "m"},
+    ),
+    Case(  # found none from the start, and none since
+        "PenstockNoReplica", 8, {replicas("a"): "0x20"}, {}, {"instance": "a", "model_name": "m"}
+    ),
     Case(
         "PenstockReplicaUnhealthy",
         15,
-        {FIRST: "1x5 0x10", SECOND: "1x20"},
+        {FIRST: "1x5 0x10", SECOND: "1x20", FIRST.replace("host", "other"): "1x20"},
         {FIRST: "1x11 0x10", SECOND: "0x20", DRAINED.replace("REPLICA", "b"): "1x20"},
-        {"model_name": "m", "replica": "a"},
+        {"instance": "host:8000", "model_name": "m", "replica": "a"},
     ),
     Case(
         "PenstockErrors",
         15,
-        requests("m", ok="0+98x20", failed="0+1x20", shed="0+0x20", rejected="0+500x20"),
+        # What tenants' own limits refuse makes the share of failures no smaller.
+        {
+            **requests("m", ok="0+98x20", failed="0+1x20", shed="0+900x20", rejected="0+500x20"),
+            **judged("errors", "0+1x20", "0+98x20"),
+        },
         {
             **requests("m", ok="0+1980x20", failed="0+18x20", shed="0+2x20", rejected="0+500x20"),
+            **judged("errors", "0+20x20", "0+1980x20"),
             **requests("seldom", ok="0x20", failed="0x8 1x2 2x10"),
+            **judged("errors", "0x8 1x2 2x10", "0x20", "seldom"),
             **requests("over-again", ok="0+100x20", failed="0+5x8 40x12"),
+            **judged("errors", "0+5x8 40x12", "0+100x20", "over-again"),
         },
     ),
     ttft_case("PenstockTtftVeryHigh", "2"),
     ttft_case("PenstockTtftHigh", "1"),
-    Case("PenstockOutOfMemory", 8, {OOM: "0x5 1x10"}, {OOM: "3x20"}, ENGINE),
+    Case("PenstockOutOfMemory", 8, {OOM: "0x5 1x10"}, {OOM: "3x20"}),
+    Case("PenstockOutOfMemory", 8, {DEATH: "0x5 1x10", OOM: "0x20"}, {DEATH: "1x20", KILLED: "0x5 1x10"}),
     *burns("ttft"),
     *burns("errors"),
     *burns("tpot"),
+    *burns("e2e"),
+    # A server that drains refuses everybody before it knows what for: counted, and judged by no objective.
+    Case(
+        "PenstockErrorsBurn1h",
+        70,
+        judged("errors", "0+15x70", "0+85x70"),
+        requests("", ok="0x70", shed="0x65 3 12 20 30"),
+        {"model_name": "m", "objective": "errors"},
+    ),
     Case(
         "PenstockTpotDeviates",
         DAY + 40,
@@ -255,19 +290,33 @@ CASES = [
     Case(
         "PenstockGpuMemoryHigh",
         15,
-        {**memory("host:8000", 92, kv=60, kv_usage=0.9), **memory("other:8000", 70)},
-        {**memory("host:8000", 92, kv=60, kv_usage=0.8), **memory("other:8000", 84)},
-        {"instance": "host:8000"},
+        # Unlike ones: what is free on one helps nobody on the other, nor what one's engine has set aside.
+        {**memory("0", 92, kv=60, kv_usage=0.9), **memory("1", 30, kv=20)},
+        {**memory("0", 92, kv=60, kv_usage=0.8), **memory("1", 84)},
+        GPU,
     ),
     Case(
         "PenstockGpuMemoryNearlyFull",
         15,
-        memory("host:8000", 91),
-        {**memory("host:8000", 89), **memory("other:8000", 95, kv=60, kv_usage=0.9)},
-        {"instance": "host:8000"},
+        {**memory("0", 98.75), **memory("1", 1.25)},
+        {**memory("0", 89), **memory("1", 95, kv=60, kv_usage=0.9)},
+        GPU,
     ),
-    Case("PenstockGpuFault", 12, {XID: "_x5 1x20"}, {XID: "1x30"}, {**GPU, "xid": "79"}),  # its first
+    Case(
+        "PenstockGpuFault",
+        12,
+        {XID: "_x5 1x20", **memory("0", 50)},  # its first
+        {XID: "1x30", **memory("0", 50)},
+        {**GPU, "xid": "79"},
+    ),
     Case("PenstockGpuFault", 12, {XID: "1x8 2x20"}, {XID: "1x8 1x20"}, {**GPU, "xid": "79"}),
+    Case(
+        "PenstockGpuFault",
+        5,
+        {XID: "1x3 2x20", **memory("0", 50)},
+        {XID: "1x30", **memory("0", 50)},  # a Prometheus that has just begun does not know how old it is
+        {**GPU, "xid": "79"},
+    ),
     Case(
         "PenstockGpuThrottled",
         25,

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from penstock.observe.alerts.rule import Promises
+from penstock.config import GatewayConfig, ModelConfig, ObjectivesConfig, SloConfig
 from penstock.observe.alerts.rules import document
+from penstock.observe.objectives import Promises
 from tests.observe.alerts.cases import Case
 from tests.packages import needs
+
+
+def promises(own: Mapping[str, SloConfig] | None = None, **slo: float) -> Promises:
+    """What is promised for all models, and for those that have promises of their own."""
+    models = tuple(ModelConfig(name=name, slo=each) for name, each in (own or {}).items())
+    return Promises(GatewayConfig(models=models, slo=ObjectivesConfig(**slo)))
+
+
+# With every objective that there can be.
+EVERYTHING = promises({"m": SloConfig(e2e=10.0)}, tpot=0.05)
 
 
 def unit_tests(cases: Iterable[Case], promises: Promises, folder: Path) -> list[Path]:

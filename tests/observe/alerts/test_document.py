@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import ObjectivesConfig
-from penstock.observe.alerts.rule import Alert, Promises
+from penstock.observe.alerts.rule import Alert
 from penstock.observe.alerts.rules import alerts
 from penstock.observe.promql import span
+from tests.observe.alerts.promtool import EVERYTHING
 from tests.test_docs import anchors
 
 ROOT = Path(__file__).parents[3]
 ROWS = [line.split("|") for line in (ROOT / "docs" / "alerts.md").read_text().splitlines() if "| [" in line]
-ALERTS = alerts(Promises(slo=ObjectivesConfig(tpot=0.05)))
+ALERTS = alerts(EVERYTHING)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

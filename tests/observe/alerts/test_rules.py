@@ -8,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import GatewayConfig, ModelConfig, ObjectivesConfig, SloConfig
+from penstock.config import SloConfig
 from penstock.observe.alerts import thresholds
-from penstock.observe.alerts.rule import Promises
-from penstock.observe.alerts.rules import alerts, promises_of, render
+from penstock.observe.alerts.rules import alerts, render
 from tests.observe.alerts.cases import CASES, MODEL, Case, judged, ttft
-from tests.observe.alerts.promtool import failures, unit_tests
+from tests.observe.alerts.promtool import EVERYTHING, failures, promises, unit_tests
 from tests.packages import needs
 
-# With every objective that there can be.
-PROMISES = Promises(slo=ObjectivesConfig(tpot=0.05))
 # A model with a promise of its own: it is paged for at 8 s, the others at 2.
-OWN = Promises(own={"large": SloConfig(ttft=2.0)})
+OWN = promises({"large": SloConfig(ttft=2.0), "usual": SloConfig()})
 OWN_CASES = [
     Case(
         "PenstockTtftVeryHigh",
@@ -38,7 +35,7 @@ OWN_CASES = [
     ),
 ]
 # Targets so mild that even a failure of everything burns no budget 14.4 times too fast.
-MILD = Promises(slo=ObjectivesConfig(ttft_target=0.9, errors_target=0.5))
+MILD = promises(ttft_target=0.9, errors_target=0.5)
 MILD_CASES = [
     Case(
         f"Penstock{objective.capitalize()}Burn1h",
@@ -54,7 +51,7 @@ MILD_CASES = [
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("promtool")
-    return failures(unit_tests(CASES, PROMISES, folder / "all"))
+    return failures(unit_tests(CASES, EVERYTHING, folder / "all"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
@@ -64,11 +61,11 @@ def test_an_alert_fires_when_it_should_and_only_then(case: Case, found: dict[str
 
 
 def test_every_alert_has_a_case_and_no_case_is_left_over() -> None:
-    assert {alert.name for alert in alerts(PROMISES)} == {case.alert for case in CASES}
+    assert {alert.name for alert in alerts(EVERYTHING)} == {case.alert for case in CASES}
 
 
 def test_every_threshold_is_one_of_a_rule() -> None:
-    names = {alert.name for alert in alerts(PROMISES) if "Burn" not in alert.name}
+    names = {alert.name for alert in alerts(EVERYTHING) if "Burn" not in alert.name}
     assert {threshold.name for threshold in thresholds.THRESHOLDS} == names
 
 
@@ -76,7 +73,7 @@ def test_a_case_that_is_wrong_is_found(tmp_path: Path) -> None:
     """The harness itself: what should fire and does not, and what fires and should not."""
     right = next(case for case in CASES if case.alert == "PenstockOutOfMemory")
     wrong = Case(right.alert, right.at, right.silent, right.fires, right.labels)
-    assert sorted(failures(unit_tests([wrong], PROMISES, tmp_path / "wrong"))) == [
+    assert sorted(failures(unit_tests([wrong], EVERYTHING, tmp_path / "wrong"))) == [
         "PenstockOutOfMemory fires",
         "PenstockOutOfMemory is silent",
     ]
@@ -91,28 +88,37 @@ def test_a_mild_target_still_pages_when_nearly_everything_is_bad(tmp_path: Path)
 
 
 def test_bounds_follow_the_objectives() -> None:
-    strict = {alert.name: alert.expr for alert in alerts(Promises(slo=ObjectivesConfig(ttft_target=0.999)))}
+    strict = {alert.name: alert.expr for alert in alerts(promises(ttft_target=0.999))}
     assert "> 0.0144\n" in strict["PenstockTtftBurn1h"]
     assert "> 0.144\n" in strict["PenstockErrorsBurn1h"]
     assert "PenstockTpotBurn1h" not in strict  # nothing is promised
-    fast = {alert.name: alert.expr for alert in alerts(Promises(slo=ObjectivesConfig(ttft=0.2)))}
+    fast = {alert.name: alert.expr for alert in alerts(promises(ttft=0.2))}
     assert "> 0.8\n" in fast["PenstockTtftVeryHigh"]
     assert "> 0.4\n" in fast["PenstockTtftHigh"]
-    own = GatewayConfig(models=(ModelConfig(name="m", slo=SloConfig(tpot=0.1)),))
-    assert "PenstockTpotBurn1h" in {alert.name for alert in alerts(promises_of(own))}
+    own = {alert.name for alert in alerts(promises({"m": SloConfig(tpot=0.1, e2e=10.0)}))}
+    assert {"PenstockTpotBurn1h", "PenstockE2eBurn1h"} <= own
 
 
 def test_a_model_may_have_any_name(tmp_path: Path) -> None:
     file = tmp_path / "rules.yml"
-    file.write_text(render(Promises(own={'a"b\\c{{x}}\nd': SloConfig(ttft=1.0)})), encoding="utf-8")
+    file.write_text(render(promises({'a"b\\c{{x}}\nd': SloConfig(ttft=1.0)})), encoding="utf-8")
     subprocess.run([needs("promtool", "prometheus"), "check", "rules", str(file)], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
 def test_annotations_name_only_labels_that_the_alert_has(case: Case) -> None:
-    for alert in alerts(PROMISES):
+    for alert in alerts(EVERYTHING):
         if alert.name == case.alert:
             named = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.action))
             assert named <= set(case.labels)
             assert alert.summary.endswith(".")
             assert alert.action.endswith((".", "?"))
+
+
+def test_a_burn_alert_says_in_words_what_is_wrong() -> None:
+    said = {alert.name: alert.summary for alert in alerts(promises(ttft_target=0.995))}
+    who = "{{ $value | humanizePercentage }} of the requests for {{ $labels.model_name }}"
+    assert said["PenstockTtftBurn1h"] == (
+        f"{who} got their first token too late, or not at all, in the last hour; 0.5% may."
+    )
+    assert said["PenstockErrorsBurn3d"] == f"{who} failed or were refused in the last 3 days; 1% may."

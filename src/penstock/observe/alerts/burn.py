@@ -24,10 +24,10 @@ _ADVICE = {
 }
 # How a bad request is called, of each objective.
 WRONG: Final = {
-    "ttft": "got their first token too late, or not at all",
+    "ttft": "got their first token too late, or not at all,",
     "errors": "failed or were refused",
     "tpot": "got their tokens too slowly",
-    "e2e": "got their answer too late, or not at all",
+    "e2e": "got their answer too late, or not at all,",
 }
 
 

@@ -22,7 +22,7 @@ export function models(now) {
         figures.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       rows.length
         ? table(`Replicas of ${model.name}`, NAMES, rows, "even")
-        : empty("It has no replica now; requests wait until one is found."));
+        : empty("It has no replica now: its requests fail until one is found."));
   });
 }
 

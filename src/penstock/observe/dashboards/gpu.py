@@ -39,8 +39,8 @@ BOARD = Board(
                 panel(
                     "Memory in use",
                     Query(
-                        f"{MEMORY_IN_USE}\nand on (instance) penstock_gpu_memory_total_bytes{{{_GPU}}}",
-                        "{{instance}}",
+                        f"{MEMORY_IN_USE}\nand on (instance, gpu) penstock_gpu_memory_total_bytes{{{_GPU}}}",
+                        _NAME,
                     ),
                     unit="percentunit",
                     most=1,

@@ -142,9 +142,8 @@ BOARD = Board(
                 panel(
                     "Healthy replicas",
                     Query(
-                        "sum by (model_name) "
-                        f"(max by (model_name, replica) (penstock_replica_healthy{{{MODEL}}}))",
-                        "{{model_name}}",
+                        f"min by (instance, model_name) (penstock_model_replicas_healthy{{{MODEL}}})",
+                        "{{model_name}} {{instance}}",
                     ),
                 ),
                 panel(
