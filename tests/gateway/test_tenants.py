@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from penstock.gateway.accounts import KeyRing
 from penstock.gateway.accounts.keys import ANYBODY, mint
@@ -148,6 +149,21 @@ def test_every_method_of_a_route_that_needs_a_key_needs_it(
 ) -> None:
     for path in ROUTES:
         assert door.request(method, path).status == 401, (method, path)
+
+
+def test_strangers_do_not_see_what_tenants_spend(
+    door: Door, acme: dict[str, str], admin: dict[str, str]
+) -> None:
+    assert door.get("/metrics").status == 200, "somebody on this machine"
+    for passed_on in ({"X-Forwarded-For": "198.51.100.7"}, {"Via": "1.1 proxy"}, {"Host": "gateway.example"}):
+        assert door.request("GET", "/metrics", headers=passed_on).status == 401
+        refused = door.request("GET", "/metrics", headers=passed_on | acme)
+        assert (refused.status, refused.error["code"]) == (403, "admin_only")
+        assert door.request("GET", "/metrics", headers=passed_on | admin).status == 200
+    config = yaml.safe_load(door.config.read_text())
+    for content, status in ((config | {"metrics": {"open": True}}, 200), (config, 401)):
+        door.reload(content)
+        poll(lambda status=status: door.request("GET", "/metrics", headers=passed_on).status == status)
 
 
 def test_what_changes_the_server_needs_an_administrators_key(

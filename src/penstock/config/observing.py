@@ -45,6 +45,11 @@ class MetricsConfig:
     label_values: int = option(
         1000, COUNT, "Most tenants, and other names that clients give, that are told apart; then `other`."
     )
+    open: bool = option(
+        False,
+        BOOLEAN,
+        "Whether `/metrics` needs no key; otherwise an administrator's, once there are keys.",
+    )
     gpu: bool = option(True, BOOLEAN, "Whether NVIDIA GPUs are asked how they are, where there are any.")
 
 

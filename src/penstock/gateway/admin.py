@@ -57,7 +57,7 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
     if gateway.keys.locked:
         if not caller.admin:
             raise HTTPError(403, f"This needs {_KEY}.", code="admin_only")
-    elif not _from_here(call):
+    elif not from_here(call):
         raise HTTPError(
             403,
             "While there are no keys this is for programs on this machine alone, by its address or as "
@@ -66,7 +66,7 @@ def check_admin(gateway: Gateway, call: Call, caller: Caller) -> None:
         )
 
 
-def _from_here(call: Call) -> bool:
+def from_here(call: Call) -> bool:
     """Whether it comes from this machine and was not passed on: a proxy's requests are its clients'."""
     client = call.scope.get("client")
     if client is None or not is_loopback(client[0]) or not _FORWARDED.isdisjoint(call.headers):

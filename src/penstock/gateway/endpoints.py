@@ -10,6 +10,7 @@ from penstock import __version__
 from penstock.config.tiers import AUTO
 from penstock.errors import InvalidRequestError
 from penstock.gateway.accounts.keys import Caller
+from penstock.gateway.admin import check_admin, from_here
 from penstock.gateway.call import Call
 from penstock.gateway.console import routes
 from penstock.gateway.inquiry import Inquiry
@@ -117,6 +118,10 @@ async def version(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 async def metrics(gateway: Gateway, call: Call, caller: Caller) -> None:
+    """Tenants, what they spend and replicas' addresses are on the page: where there are keys it is for
+    administrators, and for a Prometheus on this machine."""
+    if gateway.keys.locked and not gateway.config.metrics.open and not from_here(call):
+        check_admin(gateway, call, gateway.keys.check(call.headers))
     await call.answer(await gateway.scrape(), content_type=CONTENT_TYPE.encode())
 
 
@@ -129,9 +134,8 @@ async def index(gateway: Gateway, call: Call, caller: Caller) -> None:
         await routes.console_page(gateway, call)
         return
     paths = [operation.path for operation in openapi.OPERATIONS if operation.path != "/"]
-    await call.answer_json(
-        {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}
-    )
+    about = {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}
+    await call.answer(msgspec.json.encode(about), fields=routes.BY_ACCEPT)
 
 
 @functools.cache

@@ -39,7 +39,7 @@ from penstock.protocol.tokens import DetokenizeRequest, DetokenizeResponse, Toke
 _ERRORS = {
     400: "The request is wrong; `param` names the field.",
     401: "API keys are configured and this request has none, or a wrong one.",
-    403: "The key's tenant may not use this model.",
+    403: "The key's tenant may not use this model, or it needs an administrator's key.",
     404: "No such model or path.",
     405: "The path does not know this method; `Allow` has the ones it knows.",
     408: "The body took too long to arrive.",
@@ -70,7 +70,7 @@ class Operation:
     media: str = ""  # of an answer that is none, or may be none
     chunk: Any = None  # of a stream
     errors: tuple[int, ...] = _GET
-    open: bool = False  # answers without an API key
+    open: bool = False  # answers without an API key, unless it has a 401 of its own
     asks: str = ""  # what a model is asked for, by the name backends know it by; "": no model is asked
 
 
@@ -285,8 +285,9 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/metrics",
         method="get",
         name="metrics",
-        summary="Prometheus metrics",
+        summary="Prometheus metrics; where there are keys, for administrators and for this machine",
         media="text/plain",
+        errors=(401, 403, *_GET, 503),
         open=True,
     ),
     Operation(
@@ -392,7 +393,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "responses": responses,
         # Optional everywhere: a server without configured keys accepts any bearer, or none.
-        "security": [] if operation.open else [{}, {"bearer": []}],
+        "security": [] if operation.open and 401 not in operation.errors else [{}, {"bearer": []}],
     }
     if operation.request is not None:
         result["requestBody"] = {

@@ -102,6 +102,7 @@ def test_browsers_get_the_page_and_programs_the_index(door: Door) -> None:
     index = door.get("/")
     assert index.json()["documentation"] == "/openapi.json"
     assert "/console/state" in index.json()["paths"]
+    assert (page.headers["vary"], index.headers["vary"]) == ("accept", "accept")
 
 
 @pytest.mark.parametrize(

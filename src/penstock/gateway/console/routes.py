@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from penstock.protocol import sse
 from penstock.protocol.errors import UNAVAILABLE, UNAVAILABLE_RETRY_SECONDS, HTTPError, retry
 
 EVENT_SECONDS: Final = 1.0
+BY_ACCEPT: Final = ((b"vary", b"accept"),)  # `/` is another for browsers, which caches between must know
 RECENT_IN_EVENTS: Final = 50  # finished requests; all that are remembered are in the state
 
 
@@ -29,19 +30,19 @@ def wants_page(gateway: Gateway, call: Call) -> bool:
 
 
 async def console_page(gateway: Gateway, call: Call) -> None:
-    await _file(gateway, call, page.INDEX)
+    await _file(gateway, call, page.INDEX, BY_ACCEPT)
 
 
 async def console_file(gateway: Gateway, call: Call, caller: Caller) -> None:
     await _file(gateway, call, call.scope["path_params"]["file"])
 
 
-async def _file(gateway: Gateway, call: Call, name: str) -> None:
+async def _file(gateway: Gateway, call: Call, name: str, fields: Sequence[tuple[bytes, bytes]] = ()) -> None:
     found = page.files().get(name) if gateway.config.console.enabled else None
     if found is None:
         raise HTTPError(404, "There is nothing at this path; the console is at /.", code="unknown_url")
     content, kind = found
-    await call.answer(content, content_type=kind.encode(), fields=_fields(page.HEADERS))
+    await call.answer(content, content_type=kind.encode(), fields=[*_fields(page.HEADERS), *fields])
 
 
 async def console_state(gateway: Gateway, call: Call, caller: Caller) -> None:
