@@ -72,7 +72,9 @@ class InstantEngine:
 
     def __init__(self, client: InstantBackend) -> None:
         self.client = client
+        self.info = client.info
         self.stats = client.stats
+        self.deaths: dict[str, int] = {}
         self.health = Health(unwatched_limits(HealthConfig()), time.monotonic())
 
 

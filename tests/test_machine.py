@@ -100,6 +100,17 @@ def test_a_use_above_the_limit_leaves_nothing(bare: Path) -> None:
     assert machine.available_memory(bare) == 0
 
 
+def test_kills_for_want_of_memory_are_those_of_the_own_group_or_of_the_machine(bare: Path) -> None:
+    assert machine.oom_kills(bare) == 0, "nobody says"
+    put(bare, "proc/vmstat", "nr_free_pages 12\noom_kill 7\n")
+    assert machine.oom_kills(bare) == 7
+    put(bare, "proc/self/cgroup", "0::/outer/inner\n")
+    put(bare, "sys/fs/cgroup/outer/memory.events", "oom 9\noom_kill 5\n")
+    assert machine.oom_kills(bare) == 5
+    put(bare, "sys/fs/cgroup/outer/inner/memory.events", "low 1\noom 4\noom_kill 2\noom_group_kill 0\n")
+    assert machine.oom_kills(bare) == 2
+
+
 def test_this_machine_can_be_looked_at() -> None:
     assert machine.processor()
     assert machine.cpu_flags()

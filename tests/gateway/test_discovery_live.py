@@ -218,3 +218,9 @@ def test_a_name_that_nobody_knows_is_said_and_keeps_nobody_from_serving(door: Do
     poll(lambda: "no-such-name.invalid" in door.log())
     assert door.ask("nowhere").status == 503
     assert door.log().count("no-such-name.invalid") < 10, "it is not said again and again"
+
+
+def test_a_model_that_nobody_was_found_for_is_told_as_one_without_replicas(door: Door) -> None:
+    page = door.get("/metrics").body.decode()
+    assert 'penstock_model_replicas_healthy{model_name="nowhere"} 0.0' in page
+    assert 'penstock_model_replicas_healthy{model_name="named"} 1.0' in page

@@ -357,7 +357,12 @@ async def test_a_server_that_shuts_down_sheds() -> None:
     async with door() as (front, kept):
         front.gateway.refuse_new()
         assert await asked(front.gateway, plan(1, model="m")) == 503
+        page = front.gateway.metrics.render().decode()
     assert (kept.last.outcome, kept.last.status, kept.last.code) == ("shed", 503, "draining")
+    assert 'penstock_requests_total{model_name="",class="",outcome="shed"} 1' in page
+    judged = [line for line in page.splitlines() if line.startswith("penstock_slo_requests_total")]
+    assert judged
+    assert all(line.endswith(" 0.0") for line in judged), "a drain calls nobody"
 
 
 async def test_what_was_let_in_before_a_shutdown_cut_it_off_has_failed() -> None:

@@ -45,6 +45,8 @@ def test_all_files_of_a_model_count(tmp_path: Path) -> None:
     split = tmp_path / "m-00001-of-00002.gguf"
     split.write_bytes(b"a")
     assert fingerprint(split) == "", "one of its parts is missing"
+    (tmp_path / "empty").mkdir()
+    assert fingerprint(tmp_path / "empty") == "", "what is not there tells nobody apart"
 
 
 def test_the_revision_is_the_commit_of_the_hubs_cache() -> None:

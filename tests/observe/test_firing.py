@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.config.observing import ObjectivesConfig
+from penstock.config import SloConfig
 from penstock.observe.alerts.thresholds import DAY
 from penstock.observe.firing import Alarms, Condition, Watched, conditions, objectives
-from penstock.observe.objectives import Promise
 from penstock.observe.snapshot import ReplicaNow
 from penstock.observe.window import WINDOWS, Sums, bucket
+from tests.observe.alerts.promtool import promises
 
-SLO = ObjectivesConfig()
+PROMISES = promises()
 HEALTHY = ReplicaNow(name="one", state="healthy")
 SICK = ReplicaNow(name="two", state="unhealthy", reason="it did not answer a probe")
 DRAINED = ReplicaNow(name="two", state="drained", drained=True)
@@ -22,7 +22,7 @@ DRAINED = ReplicaNow(name="two", state="drained", drained=True)
 
 def model(sums: dict[int, Sums] | None = None, **fields: Any) -> Watched:
     every = {seconds: Sums() for seconds in WINDOWS} | (sums or {})
-    return Watched(name="chat", promise=Promise(ttft=0.5), sums=every, **fields)
+    return Watched(name="chat", sums=every, **{"healthy": 1, **fields})
 
 
 def everywhere(**fields: Any) -> dict[int, Sums]:
@@ -38,8 +38,9 @@ def bad(share: float, of: int = 1000, objective: str = "ttft") -> dict[int, Sums
 
 
 CASES: list[tuple[str, Watched, Watched]] = [
-    ("PenstockNoReplica", model(replicas=[SICK]), model(replicas=[HEALTHY, SICK])),
-    ("PenstockNoReplica", model(replicas=[DRAINED]), model()),
+    ("PenstockNoReplica", model(replicas=[SICK], healthy=0), model(replicas=[HEALTHY, SICK])),
+    ("PenstockNoReplica", model(replicas=[DRAINED], healthy=0), model()),
+    ("PenstockNoReplica", model(replicas=[], healthy=0), model(replicas=[HEALTHY])),
     ("PenstockReplicaUnhealthy", model(replicas=[HEALTHY, SICK]), model(replicas=[HEALTHY, DRAINED])),
     ("PenstockOutOfMemory", model(oom=1), model()),
     ("PenstockModelDrift", model(versions=2), model(versions=1)),
@@ -86,24 +87,33 @@ CASES: list[tuple[str, Watched, Watched]] = [
     ("name", "firing", "quiet"), CASES, ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)]
 )
 def test_each_alert_fires_and_does_not(name: str, firing: Watched, quiet: Watched) -> None:
-    assert name in names(conditions([firing], SLO))
-    assert name not in names(conditions([quiet], SLO))
+    assert name in names(conditions([firing], PROMISES))
+    assert name not in names(conditions([quiet], PROMISES))
 
 
 def test_a_server_that_has_just_begun_has_nothing_to_complain_of() -> None:
-    assert conditions([model(replicas=[HEALTHY])], SLO) == []
-    assert conditions([], SLO, (0, 0)) == []
+    assert conditions([model(replicas=[HEALTHY])], PROMISES) == []
+    assert conditions([], PROMISES, {}) == []
 
 
 def test_gpu_memory_warns_twice() -> None:
-    assert names(conditions([], SLO, (86, 100))) == {"PenstockGpuMemoryHigh"}
-    assert names(conditions([], SLO, (91, 100))) == {"PenstockGpuMemoryHigh", "PenstockGpuMemoryNearlyFull"}
-    assert conditions([], SLO, (84, 100)) == []
+    high, full = "PenstockGpuMemoryHigh", "PenstockGpuMemoryNearlyFull"
+    assert names(conditions([], PROMISES, {0: (86, 100)})) == {high}
+    assert names(conditions([], PROMISES, {0: (91, 100)})) == {high, full}
+    assert conditions([], PROMISES, {0: (84, 100)}) == []
+
+
+def test_a_full_gpu_is_full_beside_an_empty_one() -> None:
+    found = conditions([], PROMISES, {0: (1, 80), 1: (79, 80)})
+    assert {each.labels["gpu"] for each in found} == {"1"}
+    assert found[0].summary == "99% of the memory of GPU 1 is in use."
+    both = conditions([], PROMISES, {0: (79, 80), 1: (79, 80)})
+    assert len({each.key for each in both}) == 4
 
 
 def test_the_short_window_ends_a_burn_alert_at_once() -> None:
     over = bad(0.5) | {300: Sums(judged={"ttft": 1000}, bad={"ttft": 0})}
-    assert "PenstockTtftBurn1h" not in names(conditions([model(over)], SLO))
+    assert "PenstockTtftBurn1h" not in names(conditions([model(over)], PROMISES))
 
 
 def test_an_alert_waits_until_its_condition_has_held_and_remembers_since_when() -> None:
@@ -126,7 +136,7 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_two_models_with_the_same_trouble_are_two_alerts() -> None:
-    found = conditions([model(oom=1), Watched(name="b", promise=Promise(1.0), sums=everywhere(), oom=1)], SLO)
+    found = conditions([model(oom=1), Watched(name="b", sums=everywhere(), oom=1, healthy=1)], PROMISES)
     assert len(Alarms().judge(found, 0.0)) == 2
 
 
@@ -140,7 +150,7 @@ def test_two_models_with_the_same_trouble_are_two_alerts() -> None:
     ],
 )
 def test_objectives_say_how_they_fare(sums: dict[int, Sums], state: str, good: float | None) -> None:
-    ttft, errors = objectives([model(sums)], SLO)
+    ttft, errors = objectives([model(sums)], PROMISES)
     assert (ttft.name, ttft.bound, ttft.state) == ("ttft", 0.5, state)
     assert ttft.good == (None if good is None else pytest.approx(good))
     assert errors.bound is None
@@ -149,5 +159,22 @@ def test_objectives_say_how_they_fare(sums: dict[int, Sums], state: str, good: f
 
 
 def test_a_promise_about_tokens_is_an_objective_of_its_own() -> None:
-    made = Watched(name="chat", promise=Promise(0.5, 0.05), sums=everywhere())
-    assert [each.name for each in objectives([made], SLO)] == ["ttft", "errors", "tpot"]
+    assert [each.name for each in objectives([model()], promises(tpot=0.05))] == ["ttft", "errors", "tpot"]
+
+
+def test_a_promise_about_whole_answers_is_an_objective_of_its_own() -> None:
+    own = promises({"chat": SloConfig(e2e=10.0)})
+    made = model(bad(0.2, objective="e2e"))
+    assert [(each.name, each.bound, each.state) for each in objectives([made], own)][2:] == [
+        ("e2e", 10.0, "page")
+    ]
+    assert "PenstockE2eBurn1h" in names(conditions([made], own))
+    assert "PenstockE2eBurn1h" not in names(conditions([made], PROMISES)), "nobody was promised any"
+
+
+def test_a_burn_alert_says_in_words_what_is_wrong() -> None:
+    said = {each.name: each.summary for each in conditions([model(bad(0.2))], PROMISES)}
+    assert said["PenstockTtftBurn1h"] == (
+        "20.0% of the requests for chat got their first token too late, or not at all, in the last hour; "
+        "1% may."
+    )

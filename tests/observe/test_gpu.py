@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.observe.engines import gpu_of
 from penstock.observe.gpu import GpuWatch
 from penstock.observe.metrics import Metrics
+from tests.engine.engines import INFO
 from tests.observe.pages import samples
 
 
@@ -170,6 +173,24 @@ def test_gpus_that_were_hidden_are_not_shown(visible: str, seen: list[int]) -> N
         assert driver.open == 0
     else:
         assert [gpu.index for gpu in watch._gpus] == seen
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuid", "index"),
+    [
+        ("0,1", "GPU-1abc", 1),
+        ("1,0", "GPU-0abc", 0),  # whatever its number among those that are seen
+        ("1", "GPU-1abc", 1),
+        ("0,1", "GPU-elsewhere", None),
+        ("0,1", "", None),
+        ("1", "", 1),  # there is no other
+    ],
+)
+def test_an_engine_is_found_on_its_gpu(visible: str, uuid: str, index: int | None) -> None:
+    watch = GpuWatch.open(Driver(), {"CUDA_VISIBLE_DEVICES": visible})
+    assert gpu_of(replace(INFO, device="cuda:0", gpu=uuid), watch) == index
+    assert gpu_of(INFO, watch) is None, "it is on the CPU"
+    assert gpu_of(replace(INFO, device="cuda:0", gpu=uuid), None) is None
 
 
 def test_without_a_driver_there_is_nothing_and_no_error() -> None:

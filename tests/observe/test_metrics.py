@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,6 +12,7 @@ from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats
 from penstock.observe.engines import WatchedEngine, tell_engines
 from penstock.observe.metrics import Metrics
+from tests.observe import pages
 
 INFO = EngineInfo(
     architecture="llama", device="cpu", precision="float32", quantization="none", vocab_size=10,
@@ -108,3 +110,29 @@ def test_two_servers_in_one_process_do_not_share_a_registry() -> None:
     first, second = watching(lambda: STATS), watching(lambda: STATS)
     first.model("m").finished["stop"].inc()
     assert samples(second)["vllm:request_success_total", (("finished_reason", "stop"),)] == 0
+
+
+def test_the_deaths_of_a_models_engines_are_counted_together_and_from_nothing_on() -> None:
+    metrics = Metrics()
+    engines = [
+        WatchedEngine("m", "0", INFO, STATS, deaths={"out_of_memory": 1, "killed": 2}),
+        WatchedEngine("m", "1", INFO, STATS, deaths={"out_of_memory": 1}),
+        WatchedEngine("calm", "0", INFO, STATS),
+    ]
+    metrics.watch(lambda: tell_engines(metrics.families, engines))
+    values = pages.samples(metrics.render())
+    name = "penstock_engine_deaths_total"
+    assert values.of(name, model_name="m", cause="out_of_memory") == 2
+    assert values.of(name, model_name="m", cause="killed") == 2
+    assert values.of(name, model_name="m", cause="stuck") == 0
+    assert values.of(name, model_name="calm", cause="out_of_memory") == 0
+
+
+def test_a_kv_cache_is_told_with_its_gpu() -> None:
+    metrics = Metrics()
+    large = replace(INFO, kv_cache_bytes=60)
+    engines = [WatchedEngine("m", "0", large, STATS, gpu=3), WatchedEngine("m", "1", large, STATS)]
+    metrics.watch(lambda: tell_engines(metrics.families, engines))
+    values = pages.samples(metrics.render())
+    assert values.of("penstock_kv_cache_bytes", engine="0", gpu="3") == 60
+    assert values.of("penstock_kv_cache_bytes", engine="1", gpu="") == 60

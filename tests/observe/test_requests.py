@@ -17,7 +17,7 @@ from penstock.config import (
 from penstock.gateway.accounts.limits import CONCURRENCY, QUOTA, RATE, TOKENS
 from penstock.observe.labels import OTHER
 from penstock.observe.metrics import Metrics
-from penstock.observe.objectives import Objective, Promise
+from penstock.observe.objectives import Objective, Promise, Promises
 from penstock.observe.record import Outcome, Phase, RequestRecord
 from penstock.observe.request_metrics import RequestMetrics
 from tests.observe.pages import Samples, samples
@@ -32,6 +32,7 @@ def record(
     made = RequestRecord("r", "createChatCompletion", 0.0, time.time(), model="m", served_by="m")
     made.service_class, made.tenant, made.outcome = "standard", "acme", outcome
     made.ended = seconds
+    made.choices = 1
     if ttft is not None:
         made.first_token, made.last_token = ttft, made.ended
     for name, value in fields.items():
@@ -145,12 +146,75 @@ def test_slow_requests_are_counted_by_their_first_cause() -> None:
         (record("aborted", ttft=None, seconds=0.4), {"errors": True, "ttft": True}),
         (record("aborted", ttft=None, seconds=9.0), {"errors": True, "ttft": False}),
         # Whoever gave the answer whole knows when its first token was, and does not say.
-        (record(ttft=None, seconds=9.0), {"errors": True, "ttft": True}),
-        (record(ttft=5.0, service_class="batch"), {"errors": True}),
+        (record(ttft=None, seconds=60.0), {"errors": True}),
+        (record(ttft=2.0, service_class="batch"), {"errors": True, "ttft": True}),
+        (record(ttft=2.1, service_class="batch", completion_tokens=99), {"errors": True, "ttft": False}),
+        (record("shed", ttft=None, code="draining"), {}),
     ],
 )
 def test_bad_is_what_was_slow_or_failed_or_shed(made: RequestRecord, verdicts: dict[Objective, bool]) -> None:
     assert dict(Promise(ttft=0.5, tpot=0.1).verdicts(made)) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (record(seconds=9.9), True),
+        (record(seconds=10.1), False),
+        (record(ttft=None, seconds=10.1), False),
+        (record("failed", seconds=1.0), False),
+        (record("shed", ttft=None, seconds=0.1, code="queue_full"), False),
+        (record("aborted", seconds=9.0), True),
+        (record("aborted", seconds=11.0), False),
+        (record(seconds=60.0, service_class="batch"), None),
+    ],
+)
+def test_a_whole_answer_is_judged_where_one_is_promised(made: RequestRecord, kept: bool | None) -> None:
+    assert dict(Promise(ttft=0.5, e2e=10.0).verdicts(made)).get("e2e") == kept
+    assert "e2e" not in dict(Promise(ttft=0.5).verdicts(made))
+
+
+def test_a_promise_about_whole_answers_is_a_bound_that_is_told() -> None:
+    config = GatewayConfig(models=(ModelConfig(name="m", slo=SloConfig(e2e=12.5)), ModelConfig(name="other")))
+    values = counted(record(seconds=12.4), record(seconds=12.6), config=config)
+    assert values.of("penstock_slo_requests_total", model_name="m", objective="e2e", verdict="bad") == 1
+    assert values.of("penstock_slo_bound_seconds", model_name="m", objective="e2e") == 12.5
+    assert values.of("penstock_slo_bound_seconds", model_name="other", objective="e2e") is None
+    assert values.of("penstock_slo_target_ratio", objective="e2e") == 0.99
+    assert values.of("penstock_e2e_request_latency_seconds_bucket", le="12.5") == 1
+
+
+def test_batch_never_has_to_be_quicker_than_the_others() -> None:
+    slo = ObjectivesConfig(ttft=5.0, batch_ttft=3.0)
+    assert Promises(GatewayConfig(slo=slo)).of("m").batch_ttft == 5.0
+    values = counted(config=GatewayConfig(models=MODELS, slo=ObjectivesConfig(batch_ttft=2.7)))
+    assert values.of("penstock_slo_bound_seconds", model_name="other", objective="batch_ttft") == 2.7
+    values = counted(record(), config=GatewayConfig(models=MODELS, slo=ObjectivesConfig(batch_ttft=2.7)))
+    assert values.of("penstock_time_to_first_token_seconds_bucket", le="2.7") == 1
+
+
+def test_thirty_tokens_a_second_can_be_read_off() -> None:
+    values = counted(
+        record(ttft=1.0, seconds=4.0, choices=1, completion_tokens=91),
+        record(ttft=1.0, seconds=4.0, choices=1, completion_tokens=90),
+    )
+    assert values.of("penstock_time_per_output_token_seconds_bucket", le=repr(1 / 30)) == 1
+
+
+def test_choices_are_computed_side_by_side() -> None:
+    four = record(ttft=1.0, seconds=11.0, choices=4, completion_tokens=400)
+    assert four.tpot == pytest.approx(10 / 99)
+    assert record(ttft=1.0, seconds=11.0, choices=1, completion_tokens=101).tpot == pytest.approx(0.1)
+    assert record(ttft=1.0, seconds=11.0, choices=0, completion_tokens=400).tpot is None, "of how many?"
+    assert record(ttft=1.0, seconds=11.0, choices=4, completion_tokens=4).tpot is None
+
+
+def test_whoever_was_refused_before_a_model_was_known_is_counted_and_not_judged() -> None:
+    refusals = [record("shed", ttft=None, code="draining", model="", served_by="", service_class="")] * 20
+    values = counted(*refusals, record("failed", ttft=None, model="what?", served_by=""))
+    assert values.of("penstock_requests_total", model_name="", outcome="shed") == 20
+    assert values.of("penstock_slo_requests_total", model_name="") is None
+    assert values.of("penstock_slo_requests_total") == 0
 
 
 def test_each_model_is_judged_by_its_own_promise() -> None:

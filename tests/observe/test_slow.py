@@ -15,7 +15,7 @@ Step = tuple[PhaseName, float] | tuple[PhaseName, float, str]
 
 def record(*steps: Step, **fields: Any) -> RequestRecord:
     """One that arrived at 100, with these phases one after the other."""
-    made = RequestRecord("r", "createChatCompletion", 100.0, 0.0, **fields)
+    made = RequestRecord("r", "createChatCompletion", 100.0, 0.0, **{"choices": 1, **fields})
     now = 100.0
     for name, seconds, *detail in steps:
         made.phases.append(Phase(name, now, now + seconds, *detail))
@@ -88,6 +88,8 @@ def test_tokens_that_take_longer_than_usual_are_a_slow_decode_and_many_a_long_an
     assert named(made, usual(tpot=0.05)) == ["slow decode", "long answer"]
     assert named(made, usual(tpot=0.08)) == ["slow decode", "long answer"], "what was asked for is named last"
     assert named(made, Usual()) == ["long answer"], "what is usual is not known yet"
+    made.choices, made.completion_tokens = 4, 404
+    assert causes(made, usual(tpot=0.01), made.ended) == {"slow decode": pytest.approx(9.0)}, "side by side"
 
 
 def test_being_set_back_explains_tokens_that_took_longer() -> None:

@@ -11,7 +11,7 @@ from penstock.aio.books import RouteTally
 from penstock.gateway.console import merge
 from penstock.gateway.console.part import ModelPart, Part, request_now
 from penstock.observe.record import Phase, RequestRecord
-from penstock.observe.snapshot import AlertNow, ReplicaNow
+from penstock.observe.snapshot import AlertNow, GpuNow, ReplicaNow
 from penstock.observe.window import WINDOWS, Second, Sums, bucket
 
 
@@ -32,6 +32,20 @@ def part(**fields: Any) -> Part:
 
 def model(*replicas: ReplicaNow, waiting: int = 0) -> ModelPart:
     return ModelPart(name="chat", waiting={"standard": waiting}, growth=0.5, replicas=list(replicas))
+
+
+def test_the_fewest_replicas_that_a_process_has_count() -> None:
+    def seen(healthy: int) -> Part:
+        return part(models=[msgspec.structs.replace(model(), healthy=healthy)])
+
+    [watched] = merge.watched(merge.merged([seen(2), seen(0), seen(1)]))
+    assert watched.healthy == 0
+
+
+def test_each_gpu_is_judged_without_what_its_own_engines_do_not_use() -> None:
+    gpus = [GpuNow(index=at, name="H200", memory_used=90, memory_total=100) for at in (0, 1)]
+    whole = merge.merged([part(gpus=gpus, idle_kv_bytes={1: 60}), part()])
+    assert merge.gpu_memory(whole) == {0: (90, 100), 1: (30, 100)}
 
 
 def test_a_part_survives_its_way_to_another_process() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.engine.messages import Failed
 from penstock.engine.process import EngineClient
 from penstock.errors import ConfigError, EngineUnavailableError, ModelError
 from penstock.gateway.engines import (
@@ -78,9 +79,10 @@ async def test_a_killed_engine_is_out_at_once_started_again_and_answers(
         await until(lambda: engine.client is not None)
         assert (engine.generation, engine.restarts, state(engine)) == (2, 1, "healthy")
         assert engine.pid != pid
+        assert engine.deaths == {"killed": 1}
         assert await tokens_of(current(engine), request_of("a")) == before
-    assert [(death.engine, death.generation, death.requests) for death in deaths] == [
-        ("chat-0", 1, ("x", "y"))
+    assert [(death.engine, death.generation, death.cause, death.requests) for death in deaths] == [
+        ("chat-0", 1, "killed", ("x", "y"))
     ]
     said = [record.getMessage() for record in caplog.records if record.name == "penstock.engines"]
     assert said[0] == "Nobody could be told of the death of engine chat-0."
@@ -98,7 +100,32 @@ async def test_an_engine_that_stays_stuck_is_killed_and_started_again(
         await until(lambda: engine.generation == 2)
         assert len(await tokens_of(current(engine), request_of("a"))) == 8
         assert state(engine) == "healthy"
+        assert engine.deaths == {"stuck": 1}
     assert "is stuck (it has shown no progress for" in caplog.text
+
+
+async def test_an_engine_that_the_kernel_kills_has_died_for_want_of_memory(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = 3
+    monkeypatch.setattr("penstock.engine.process.oom_kills", lambda: kills)
+    async with managed(model) as engine:
+        kills += 1
+        os.kill(current(engine).pid, signal.SIGKILL)
+        await until(lambda: engine.generation == 2)
+        assert engine.deaths == {"out_of_memory": 1}
+        os.kill(current(engine).pid, signal.SIGKILL)
+        await until(lambda: engine.generation == 3)
+        assert engine.deaths == {"out_of_memory": 1, "killed": 1}
+
+
+async def test_an_engine_that_says_so_has_died_for_want_of_memory(model: Path) -> None:
+    async with managed(model) as engine:
+        current(engine)._handle(Failed("EngineUnavailableError", "The engine stopped.", out_of_memory=True))
+        await until(lambda: engine.generation == 2)
+        current(engine)._handle(Failed("EngineUnavailableError", "The engine stopped."))
+        await until(lambda: engine.generation == 3)
+        assert engine.deaths == {"out_of_memory": 1, "crashed": 1}
 
 
 async def test_what_keeps_an_engine_from_its_first_start_is_raised(model: Path, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ async def test_killed_it_is_found_again_by_both(
     assert attached.pid == owner.pid
     assert await tokens_of(current(attached), request_of("a")) == tokens
     assert "Waiting for it to come back." in caplog.text
+    assert attached.deaths == owner.deaths == {"killed": 1}, "its owner knows, and tells"
 
 
 async def test_an_engine_that_never_comes_is_given_up_at_the_start() -> None:
