@@ -33,7 +33,7 @@ class Phase(msgspec.Struct, gc=False):
         return self.end - self.start
 
 
-class RequestRecord(msgspec.Struct):
+class RequestRecord(msgspec.Struct, gc=False):
     """Times are seconds on the monotonic clock, 0 where it has not happened, but for `wall`."""
 
     id: str
