@@ -80,6 +80,10 @@ def test_it_opens_with_an_administrators_key_only(scene: Scene, opens: Opens) ->
 
     offer("sk-wrong")
     expect(dialog.get_by_role("alert")).not_to_be_empty()
+    for odd in ("ключ", f"{scene.key(scene.admin)}\u200b", scene.key(scene.admin).replace("-", "\u2013", 1)):
+        offer(odd)
+        expect(dialog.get_by_role("alert")).to_contain_text("characters that no key has")
+        expect(dialog).to_be_visible()
     offer(scene.key(scene.client))
     expect(dialog.get_by_role("alert")).to_contain_text("penstock keys create --admin")
     offer(scene.key(scene.admin))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ import pytest
 from penstock.config import TracingConfig
 from penstock.errors import ConfigError
 from penstock.observe import tracing as module
+from penstock.observe.collector import Collector as Sender
+from penstock.observe.collector import UndeliveredError
 from penstock.observe.open_tracing import endpoint, open_tracing, share
 from penstock.observe.record import Phase, RequestRecord
 from penstock.observe.tracing import Tracing
@@ -120,6 +124,69 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end(
         assert time.perf_counter() - began < 1.0
     to._thread.join()
     assert (to.tally.sent, to.tally.lost) == (0, 500)
+
+
+@contextmanager
+def babbling(*parts: bytes, every: float) -> Iterator[str]:
+    """A server that answers everybody with the first part, and then with the others, again and again."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    threading.Thread(target=talk, args=[connection], daemon=True).start()
+
+        def talk(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                connection.recv(65536)
+                connection.sendall(parts[0])
+                for part in itertools.cycle(parts[1:]):
+                    time.sleep(every)
+                    connection.sendall(part)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "every"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"10000\r\n" + b"x" * 65536 + b"\r\n",
+            0.0,
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x", 0.1),
+    ],
+)
+def test_an_answer_without_end_is_not_waited_for(begins: bytes, goes_on: bytes, every: float) -> None:
+    with babbling(begins, goes_on, every=every) as url:
+        began = time.perf_counter()
+        Sender(url, {}, timeout=5.0).send(b"spans")
+        assert time.perf_counter() - began < 1.0
+
+
+def test_an_answer_that_never_begins_is_given_up_however_much_there_is_of_it() -> None:
+    with babbling(b"HTTP/1.1 200 OK\r\n", b"x", every=0.1) as url:
+        began = time.perf_counter()
+        with pytest.raises(UndeliveredError, match=r"no answer within 0\.5 s") as caught:
+            Sender(url, {}, timeout=0.5).send(b"spans")
+        assert caught.value.later
+        assert time.perf_counter() - began < 2.0
+
+
+def test_a_collector_that_is_too_slow_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 20)
+    with Collector(delay=0.3) as collector, tracing(collector.url) as to:
+        finish(to, 100)
+        assert [line for line in warnings(caplog) if "takes fewer traces than there are" in line]
+        poll(lambda: to.tally.sent == 20)
+        assert to.tally.lost == 80
+        assert [line for line in warnings(caplog) if "those of 80 requests were lost" in line]
+    assert len(warnings(caplog)) == 2
 
 
 def test_spans_refused_for_good_are_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -49,6 +49,7 @@ class Tracing:
         self.tally = tally or Tally()
         self._told = self.tally.lost  # of those lost, how many have been spoken of
         self._failing = False
+        self._behind = False  # it takes less than there is, which was said
         self._odd = False  # a record could not be written, which was said
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
@@ -66,6 +67,12 @@ class Tracing:
         waiting = self._waiting
         if len(waiting) >= KEPT:
             self.tally.add(lost=1)
+            if not self._failing and not self._behind:
+                self._behind = True
+                logger.warning(
+                    "%s takes fewer traces than there are; some are lost. Trace fewer with tracing.sample.",
+                    self._collector.url,
+                )
             return
         waiting.append(record)
         if len(waiting) == BATCH:
@@ -138,8 +145,8 @@ class Tracing:
                     KEPT,
                 )
             return not error.later
-        if self._failing:
-            self._failing = False
+        if self._failing or (self._behind and len(self._waiting) < KEPT // 2):
+            self._failing = self._behind = False
             lost = self.tally.lost
             logger.warning("Traces are sent again; those of %d requests were lost.", lost - self._told)
             self._told = lost

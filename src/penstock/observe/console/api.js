@@ -24,6 +24,10 @@ export class RefusedError extends Error {
 /** The response, or a RefusedError with the server's own sentence. */
 export async function request(path, options = {}) {
   const headers = { ...options.headers };
+  // What a header cannot carry, as mails and chats make of dashes and blanks, was never a key.
+  if (/[^\x21-\x7e]/.test(key.get())) {
+    throw new RefusedError(401, "The key has characters that no key has; copy it from where it was made.", "invalid_api_key");
+  }
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
   if (options.body) headers["Content-Type"] = "application/json";
   const response = await fetch(path, { ...options, headers, cache: "no-store" });

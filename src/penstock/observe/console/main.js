@@ -94,7 +94,7 @@ function wantKey(error) {
   by("key").value = "";
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {
-    by("key-form").addEventListener("submit", () => {
+    dialog.addEventListener("close", () => { // after which it can be opened again
       key.set(by("key").value.trim());
       by("forget").hidden = false;
       resolve();
