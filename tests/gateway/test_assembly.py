@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import BackendConfig, DiscoverConfig, GatewayConfig, ModelConfig, Settings
+from penstock.config import BackendConfig, DiscoverConfig, GatewayConfig, MetricsConfig, ModelConfig, Settings
 from penstock.gateway import assembly as module
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.discovery import Addresses, SharedRegistry
@@ -116,3 +117,19 @@ async def test_a_server_that_is_found_as_its_backend_leaves_does_not_stay(
         await asyncio.sleep(0)
     assert members(made) == {"fixed"}
     await made.close()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_reload_has_the_gpus_watched_or_left_alone(
+    tells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(Metrics, "watch_gpus", lambda self, wanted: asked.append(wanted))
+    made = Assembly(settings(FIXED), Metrics(), SharedRegistry(tmp_path), tells_of_engines=tells)
+    await made.build([], {})
+    for wanted in (False, False, True):
+        changed = settings(FIXED)
+        gateway = dataclasses.replace(changed.gateway, metrics=MetricsConfig(gpu=wanted))
+        await made.apply(dataclasses.replace(changed, gateway=gateway))
+    await made.close()
+    assert asked == ([True, False, True] if tells else []), "what has not changed goes on"

@@ -147,7 +147,47 @@ def test_a_gpu_says_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert values.of(name, **second) is None, "it does not say"
     watch.close()
     until(lambda: driver.open == 0)
-    assert driver.samples <= 1, "samples are given back"
+    assert driver.samples == 0, "samples are given back"
+
+
+def test_what_a_driver_gives_and_then_refuses_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Driver):
+        refused = 0
+
+        def nvmlGpmSampleGet(self, handle: int, sample: object) -> None:  # noqa: N802
+            self.refused += 1
+            raise NVMLError
+
+    driver = Refusing()
+    watch, _ = watching(driver, monkeypatch)
+    until(lambda: driver.refused > 5)
+    watch.close()
+    until(lambda: driver.open == 0)
+    assert driver.samples == 0
+    assert watch.readings[0].memory_used, "the rest is read all the same"
+
+
+def test_a_driver_that_fails_half_way_is_let_go() -> None:
+    class Failing(Driver):
+        def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+            raise NVMLError
+
+    driver = Failing()
+    assert GpuWatch.open(driver, {}) is None
+    assert driver.open == 0
+
+
+def test_gpus_are_looked_at_and_left_alone_as_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr("penstock.observe.gpu.import_module", lambda name: driver)
+    metrics = Metrics()
+    for wanted in (True, False, True, False):
+        metrics.watch_gpus(wanted)
+        if wanted:
+            until(lambda: metrics.gpus is not None and bool(metrics.gpus.readings))
+        found = samples(metrics.render()).of("penstock_gpu_memory_used_bytes", gpu="0")
+        assert (found is not None) is wanted
+    until(lambda: driver.open == 0)
 
 
 def test_errors_of_the_driver_are_counted_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:

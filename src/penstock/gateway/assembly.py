@@ -65,10 +65,10 @@ class Assembly:
         self._templates: dict[str, str] = {}  # SHA-256 of the chat template, by model
         self._leaving: set[asyncio.Task[None]] = set()
         self.deployments: list[Deployment] = []
+        self._tells_of_engines = tells_of_engines
         if tells_of_engines:
             metrics.watch(self._tell_engines)
-            if settings.gateway.metrics.gpu:
-                metrics.watch_gpus()
+            metrics.watch_gpus(settings.gateway.metrics.gpu)
         metrics.watch(self._tell_replicas)
 
     async def build(
@@ -113,6 +113,8 @@ class Assembly:
             for row in self._rows.pop(name):
                 self._let_go(known[name], row)
             known[name].dispatcher.tick()  # the last: who waits is told that nobody will answer
+        if self._tells_of_engines and gateway.metrics.gpu != self._settings.gateway.metrics.gpu:
+            await asyncio.to_thread(self._metrics.watch_gpus, gateway.metrics.gpu)
         self._settings = settings
         self.deployments = [known[name] for name in wanted]
         return gateway

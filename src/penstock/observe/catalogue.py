@@ -435,9 +435,11 @@ class Families(Requests, Objectives, Accounts, Replicas, Tiers, Cache, Engines, 
             self.all.append(made)
 
 
-def specs() -> dict[str, Spec]:
-    """What is declared, by the attribute of `Families`."""
-    return {name: spec for part in PARTS for name, spec in vars(part).items() if isinstance(spec, Spec)}
+def specs(*parts: type) -> dict[str, Spec]:
+    """What is declared, in these parts or all, by the attribute of `Families`."""
+    return {
+        name: spec for part in parts or PARTS for name, spec in vars(part).items() if isinstance(spec, Spec)
+    }
 
 
 def series(*, vllm_names: bool = True) -> dict[str, tuple[str, ...]]:

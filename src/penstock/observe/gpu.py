@@ -103,7 +103,11 @@ class _Gpu:
         if not self._profiles:
             return {}
         sample = library.nvmlGpmSampleAlloc()
-        library.nvmlGpmSampleGet(self.handle, sample)
+        try:
+            library.nvmlGpmSampleGet(self.handle, sample)
+        except library.NVMLError:
+            library.nvmlGpmSampleFree(sample)
+            raise
         before, self._sample = self._sample, sample
         if before is None:
             return {}
@@ -122,6 +126,12 @@ class _Gpu:
             }
         finally:
             library.nvmlGpmSampleFree(before)
+
+    def close(self) -> None:
+        """Give back what the driver holds for it."""
+        sample, self._sample = self._sample, None
+        if sample is not None:
+            self._said(lambda: self._library.nvmlGpmSampleFree(sample))
 
     def _said(self, ask: Callable[[], Any]) -> Any:
         try:
@@ -152,12 +162,14 @@ class GpuWatch:
                 return None
         try:
             library.nvmlInit()
+        except library.NVMLError:
+            return None
+        with contextlib.suppress(library.NVMLError):
             indices = list(_visible(library, environ))
             if indices:
                 return cls(library, indices)
+        with contextlib.suppress(library.NVMLError):
             library.nvmlShutdown()
-        except library.NVMLError:
-            pass
         return None
 
     def start(self) -> None:
@@ -218,6 +230,8 @@ class GpuWatch:
             logger.exception("The GPUs are not read any more.")
             self.readings = []
         finally:
+            for gpu in self._gpus:
+                gpu.close()
             with contextlib.suppress(self._library.NVMLError):
                 self._library.nvmlShutdown()
 

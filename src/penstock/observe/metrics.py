@@ -14,7 +14,7 @@ import msgspec
 from penstock import __version__
 from penstock.config.sections import SERVICE_CLASSES, GatewayConfig
 from penstock.config.tiers import AUTO
-from penstock.observe.catalogue import Families
+from penstock.observe.catalogue import Families, Gpus, specs
 from penstock.observe.gpu import GpuWatch
 from penstock.observe.instruments import Counter, copy, rebound
 from penstock.observe.labels import CappedNames
@@ -65,6 +65,7 @@ class Metrics:
         families.build.labels(__version__, platform.python_version()).set(1)
         families.start_time.labels(self._process).set(time.time())
         self.watch(self._look_at_process)
+        self.watch(self._look_at_gpus)
         self.configure(config or GatewayConfig())
 
     def configure(self, config: GatewayConfig, models: Iterable[str] = ()) -> None:
@@ -83,12 +84,14 @@ class Metrics:
         self._tell_promises()
         self._begin_counting()
 
-    def watch_gpus(self) -> None:
-        """From now on, if there are any."""
-        gpus = self.gpus = GpuWatch.open()
+    def watch_gpus(self, wanted: bool) -> None:
+        """From now on, if there are any; or no longer. To ask the driver for the first time takes a while."""
+        before, gpus = self.gpus, GpuWatch.open() if wanted else None
         if gpus is not None:
             gpus.start()
-            self.watch(lambda: gpus.look(self.families))
+        self.gpus = gpus
+        if before is not None:
+            before.close()
 
     def model(self, name: str) -> ModelMetrics:
         known = self._models.get(name)
@@ -150,6 +153,13 @@ class Metrics:
             for service_class in SERVICE_CLASSES:
                 for outcome in get_args(Outcome):
                     families.requests.labels(model, service_class, outcome)
+
+    def _look_at_gpus(self) -> None:
+        if self.gpus is not None:
+            self.gpus.look(self.families)
+        else:
+            for name in specs(Gpus):
+                getattr(self.families, name).clear()
 
     def _look_at_process(self) -> None:
         families, process = self.families, (self._process,)
