@@ -104,6 +104,15 @@ def test_all_mistakes_are_listed_and_the_exit_code_is_2(capsys: pytest.CaptureFi
     assert lines[2].endswith("line 3, is not a known key; the nearest known one is 'queue'.")
 
 
+def test_traces_that_could_not_be_sent_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD + 'tracing: {endpoint: "http://127.0.0.1:4318", headers: {"a b": secret}}\n')
+    assert run(["config", "check"]) == 2
+    said = capsys.readouterr().err
+    assert "tracing in penstock.yaml, line 18" in said
+    assert "The header 'a b' for traces is none that HTTP has" in said
+    assert "secret" not in said
+
+
 def test_warnings_do_not_fail_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     write("models: {chat: {backends: [{engine: default}], price: {input: 1, cached_input: 2}}}\n")
     assert run(["config", "check"]) == 0

@@ -307,6 +307,14 @@ def test_the_share_is_the_configurations_then_the_environments() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT must be the http"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"}, "OTEL_EXPORTER_OTLP_ENDPOINT must be the http"),
         (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://u:PASSWORD@c:4318"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT has a name or password in it",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"},
+            "not zstd; set it to gzip",
+        ),
+        (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=a%0Ab"},
             "The header 'x-key' for traces is none that HTTP has",
         ),
@@ -325,8 +333,9 @@ def test_the_share_is_the_configurations_then_the_environments() -> None:
     ],
 )
 def test_what_cannot_be_is_one_sentence(environ: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         open_tracing(TracingConfig(), environ)
+    assert "PASSWORD" not in str(caught.value)
 
 
 def python(program: str) -> str:

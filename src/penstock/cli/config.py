@@ -57,7 +57,7 @@ def check(
     from penstock.config.checks import warnings_of
 
     try:
-        examined, doubts = _with_ladder(_with_servers(examine(config=_existing(file))))
+        examined, doubts = _with_ladder(_with_tracing(_with_servers(examine(config=_existing(file)))))
     except ConfigError as error:
         examined, doubts = Examined(file=None, settings=None, problems=(Problem(sentence=str(error)),)), []
     settings = examined.settings
@@ -120,6 +120,20 @@ def _with_servers(examined: Examined) -> Examined:
             except ConfigError as error:
                 place = f"models.{model.name}.backends[{number}].options"
                 problems.add(place, f"cannot be used: {str(error).rstrip('.')}")
+    return _with_problems(examined, problems)
+
+
+def _with_tracing(examined: Examined) -> Examined:
+    """The same, with what keeps requests from being traced as it says."""
+    from penstock.observe.open_tracing import open_tracing
+
+    if examined.settings is None or examined.file is None:
+        return examined
+    problems = _problems_of(examined.file)
+    try:
+        open_tracing(examined.settings.gateway.tracing)
+    except ConfigError as error:
+        problems.add("tracing", f"cannot be used: {str(error).rstrip('.')}")
     return _with_problems(examined, problems)
 
 

@@ -41,7 +41,12 @@ def open_tracing(
         return None
     url, where = found
     if not _URL.fullmatch(url):
+        if "@" in url:  # it may hold a password, which is not shown
+            raise ConfigError(f"{where} has a name or password in it; give it as a header: tracing.headers.")
         raise ConfigError(f"{where} must be the http or https URL of a collector, got {url!r}.")
+    compression = _variable(environ, "COMPRESSION") or "none"
+    if compression not in ("none", "gzip"):
+        raise ConfigError(f"Traces are sent as they are or with gzip, not {compression}; set it to gzip.")
     headers = {**pairs(_variable(environ, "HEADERS")), **(config.headers or {})}
     for name, value in headers.items():
         if not (_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
@@ -65,7 +70,7 @@ def open_tracing(
         collector = Collector(
             url,
             headers,
-            compressed=_variable(environ, "COMPRESSION") == "gzip",
+            compressed=compression == "gzip",
             certificate=certificate,
         )
     except OSError as error:  # ssl.SSLError is one
