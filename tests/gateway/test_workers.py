@@ -188,6 +188,8 @@ def test_a_reload_reaches_both_and_a_refused_one_neither(
     wrong["models"]["tiny"]["backends"][0]["max_running"] = 3
     change(door, wrong, "The configuration was not changed")
     assert "The engines of tiny cannot be changed" in door.log()
+    tracing = {"endpoint": "http://127.0.0.1:9", "headers": {"a b": "c"}}
+    change(door, config(upstream, tiny, tracing=tracing), "not changed: The header 'a b' for traces")
     for _ in range(10):
         assert door.ask("newer", keys["default"]).status == 404
         assert door.ask("new", keys["default"]).status == 200
@@ -230,6 +232,30 @@ def test_one_that_is_killed_is_replaced_and_what_it_held_is_free(
     assert door.ask("tiny", keys["default"], max_tokens=1).status == 200, "it found the engine again"
     assert door.ask("later", keys["default"]).status == 200, "it was told what has changed since the start"
     assert "Front process" in door.log()
+
+
+def test_a_reload_reaches_those_who_are_there_while_another_is_not(
+    upstream: OpenAIServer, tmp_path: Path
+) -> None:
+    settings = {"workers": 3, "models": {"chat": behind(upstream.url)}}
+    running = Door(tmp_path, settings)
+    try:
+        first = min(workers(running))
+        for _ in range(5):  # until it is waited with
+            os.kill(min(workers(running)), signal.SIGKILL)
+            poll(lambda: len(workers(running)) == 2)
+            if "in 0.0 s" not in running.log().splitlines()[-1]:
+                break
+            poll(lambda: len(workers(running)) == 3)
+        assert first not in workers(running)
+        settings["models"]["new"] = behind(upstream.url)
+        change(running, settings, "+new")
+        poll(lambda: all(running.ask("new").status == 200 for _ in range(20)))
+        poll(lambda: len(workers(running)) == 3, seconds=30)
+        poll(lambda: all(running.ask("new").status == 200 for _ in range(20)))
+        assert "Traceback" not in running.log()
+    finally:
+        running.stop()
 
 
 def answers(door: Door, key: dict[str, str]) -> bool:

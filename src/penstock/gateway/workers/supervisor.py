@@ -34,6 +34,7 @@ from penstock.gateway.workers.messages import (
     line,
 )
 from penstock.gateway.workers.scraping import Scraper
+from penstock.observe.open_tracing import open_tracing
 
 logger = logging.getLogger("penstock.workers")
 
@@ -75,6 +76,7 @@ async def supervise(
             # would part them.
             check_bind(fresh, keys)
             check_change(current, fresh)
+            open_tracing(fresh.gateway.tracing)
             current = fresh
             for worker in crew:
                 worker.reload(fresh)
@@ -120,8 +122,10 @@ class Worker:
         self._keeper = asyncio.create_task(self._keep())
 
     def reload(self, settings: Settings) -> None:
+        """Now, or when it is started again."""
         self._settings = settings
-        self._tell(Reload(settings))
+        with contextlib.suppress(RuntimeError):  # it is not there, which its keeper sees to
+            self._tell(Reload(settings))
 
     def signal(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:
