@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.config import GatewayConfig, MetricsConfig
-from penstock.observe.catalogue import Families, series, specs
+from penstock.observe.catalogue import Families, specs
 from penstock.observe.document import document
 from penstock.observe.metrics import Metrics
-from tests.observe.pages import samples
+from tests.observe.pages import samples, series
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 # What vLLM exports and dashboards, autoscalers and inference gateways read.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from penstock.observe.catalogue import series
-from tests.observe.pages import samples
+from tests.observe.pages import samples, series
 from tests.packages import needs
 from tests.server import Server
 

@@ -13,9 +13,9 @@ import yaml
 from penstock.config import SloConfig
 from penstock.observe.alerts.rule import Recording
 from penstock.observe.alerts.rules import rules
-from penstock.observe.catalogue import series
 from penstock.observe.dashboards.boards import BOARDS
 from tests.observe.alerts.promtool import promises
+from tests.observe.pages import series
 from tests.observe.queries import Selector, aggregations, joined_labels, selectors
 from tests.packages import needs
 

@@ -440,13 +440,3 @@ def specs(*parts: type) -> dict[str, Spec]:
     return {
         name: spec for part in parts or PARTS for name, spec in vars(part).items() if isinstance(spec, Spec)
     }
-
-
-def series(*, vllm_names: bool = True) -> dict[str, tuple[str, ...]]:
-    """Everything a query can name, with its labels."""
-    found: dict[str, tuple[str, ...]] = {}
-    for spec in specs().values():
-        for name in (spec.name, spec.also) if vllm_names and spec.also else (spec.name,):
-            for each in spec.series(name):
-                found[each] = (*spec.labels, "le") if each.endswith("_bucket") else spec.labels
-    return found

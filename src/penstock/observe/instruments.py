@@ -29,13 +29,6 @@ class Spec:
     also: str = ""  # vLLM's name for the same, exported where that is wanted
     merge: Literal["sum", "max", "min"] = "sum"  # what several processes' values are together
 
-    def series(self, name: str = "") -> tuple[str, ...]:
-        """What queries can name of it, or of what is called `name` instead."""
-        name = name or self.name
-        if self.kind == "counter":
-            return (f"{name}_total",)
-        return (f"{name}_bucket", f"{name}_sum", f"{name}_count") if self.kind == "histogram" else (name,)
-
 
 class Child(Protocol):
     def heads(self, name: str, labels: str) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class Metrics:
         self._routes: dict[tuple[str, str, int], Counter] = {}
         self._watched: list[Callable[[], None]] = []
         self.gpus: GpuWatch | None = None
+        self._told_of_gpus = False
         self._process = str(process)
         families = self.families
         families.build.labels(__version__, platform.python_version()).set(1)
@@ -157,7 +158,9 @@ class Metrics:
     def _look_at_gpus(self) -> None:
         if self.gpus is not None:
             self.gpus.look(self.families)
-        else:
+            self._told_of_gpus = True
+        elif self._told_of_gpus:
+            self._told_of_gpus = False
             for name in specs(Gpus):
                 getattr(self.families, name).clear()
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Severity = Literal["page", "warn", "info"]
-# What a bound is a multiple of: nothing; the model's promised time to the first token; the share of requests
-# that may fail or be refused; what the same figure was over the day before.
-Measure = Literal["plain", "ttft", "errors", "usual"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +14,7 @@ class Threshold:
 
     name: str
     severity: Severity
-    bound: float
-    measure: Measure = "plain"
-    below: bool = False  # beyond is below, not above
+    bound: float  # as it is, or as a multiple of what is promised, allowed or usual: the rule says which
     window: int = 300  # seconds that rates and quantiles are taken over
     hold: int = 300  # seconds
     least: int = 0  # fewer requests than this in the window say nothing; of errors, fewer failures
@@ -54,22 +49,17 @@ LEAST_BAD: Final = 5  # bad requests in the long window; fewer call nobody, what
 
 DAY: Final = 86400  # what is usual is read off this time before the window
 
-DOWN: Final = Threshold(name="PenstockDown", severity="page", bound=1, below=True, hold=60)
-NO_REPLICA: Final = Threshold(name="PenstockNoReplica", severity="page", bound=1, below=True, hold=60)
-ERRORS: Final = Threshold(
-    name="PenstockErrors", severity="page", bound=1, measure="errors", hold=120, least=5
-)
-TTFT_PAGE: Final = Threshold(
-    name="PenstockTtftVeryHigh", severity="page", bound=4, measure="ttft", hold=120, least=20
-)
+DOWN: Final = Threshold(name="PenstockDown", severity="page", bound=1, hold=60)
+NO_REPLICA: Final = Threshold(name="PenstockNoReplica", severity="page", bound=1, hold=60)
+ERRORS: Final = Threshold(name="PenstockErrors", severity="page", bound=1, hold=120, least=5)
+TTFT_PAGE: Final = Threshold(name="PenstockTtftVeryHigh", severity="page", bound=4, hold=120, least=20)
 OUT_OF_MEMORY: Final = Threshold(name="PenstockOutOfMemory", severity="page", bound=0, hold=0)
 
-TTFT_WARN: Final = Threshold(name="PenstockTtftHigh", severity="warn", bound=2, measure="ttft", least=20)
+TTFT_WARN: Final = Threshold(name="PenstockTtftHigh", severity="warn", bound=2, least=20)
 TPOT: Final = Threshold(
     name="PenstockTpotDeviates",
     severity="warn",
     bound=1.5,
-    measure="usual",
     window=900,
     hold=600,
     least=20,
@@ -78,7 +68,7 @@ TAIL: Final = Threshold(
     name="PenstockTailLatency", severity="warn", bound=10, window=900, hold=600, least=100
 )
 QUEUE: Final = Threshold(name="PenstockQueueGrowing", severity="warn", bound=10)  # requests that wait
-REPLICA: Final = Threshold(name="PenstockReplicaUnhealthy", severity="warn", bound=1, below=True, hold=300)
+REPLICA: Final = Threshold(name="PenstockReplicaUnhealthy", severity="warn", bound=1, hold=300)
 RESTARTS: Final = Threshold(name="PenstockEngineRestarts", severity="warn", bound=2, window=1800, hold=0)
 GPU_MEMORY: Final = Threshold(name="PenstockGpuMemoryHigh", severity="warn", bound=0.85)
 GPU_MEMORY_FULL: Final = Threshold(name="PenstockGpuMemoryNearlyFull", severity="warn", bound=0.90)
@@ -88,15 +78,11 @@ ROUTE_QUALITY: Final = Threshold(
     name="PenstockRouteQuality", severity="warn", bound=0.15, window=DAY, hold=600, least=50
 )
 
-COST: Final = Threshold(
-    name="PenstockCostRising", severity="info", bound=1.2, measure="usual", window=3600, hold=1800
-)
+COST: Final = Threshold(name="PenstockCostRising", severity="info", bound=1.2, window=3600, hold=1800)
 THROUGHPUT: Final = Threshold(
     name="PenstockThroughputFalling",
     severity="info",
     bound=0.7,
-    measure="usual",
-    below=True,
     window=900,
     hold=900,
 )
