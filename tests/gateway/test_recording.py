@@ -166,6 +166,14 @@ async def test_a_stream_from_another_server() -> None:
     assert 0.0005 < record.tpot < 0.05
 
 
+async def test_the_time_of_a_token_is_that_of_one_choice() -> None:
+    async with door() as (front, kept):
+        await front.ask(plan(40, model="m", stream=True, n=4))
+    record = kept.last
+    assert (record.choices, record.completion_tokens) == (4, 40)
+    assert record.tpot == pytest.approx((record.last_token - record.first_token) / 9)
+
+
 async def test_a_whole_answer_of_another_server_hides_when_it_had_the_first_token() -> None:
     async with door() as (front, kept):
         await front.ask(plan(5, pause=0.1, model="m"))

@@ -124,7 +124,7 @@ class RequestNow(msgspec.Struct, kw_only=True):
 
 
 class ObjectiveNow(msgspec.Struct, kw_only=True):
-    name: str  # ttft, errors
+    name: str  # ttft, errors, tpot, e2e
     model: str  # empty: all
     bound: float | None  # seconds; None for errors
     target: float  # share of requests that must be good

@@ -89,7 +89,7 @@ function tiles(now) {
 function goalOf(objective) {
   if (objective.name === "errors") return "answered without error";
   const bound = objective.bound === null ? "" : ` in ${seconds(objective.bound)}`;
-  return `${{ ttft: "first token", tpot: "a token" }[objective.name] ?? objective.name}${bound}`;
+  return `${{ ttft: "first token", tpot: "a token", e2e: "whole answer" }[objective.name] ?? objective.name}${bound}`;
 }
 
 function objectives(now) {
