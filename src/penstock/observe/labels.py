@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -21,29 +20,31 @@ class CappedNames:
     """
 
     def __init__(self, limit: int, file: Path | None = None) -> None:
-        self.limit = limit
-        self._known: set[str] = set()
         self._file = file
         self._read = 0  # bytes of the file
-        self._met: deque[str] = deque()  # in this order, and without a place yet
+        self._met: list[str] = []  # in the order that counts
+        self.configure(limit)
+
+    def configure(self, limit: int, kept: Iterable[str] = ()) -> None:
+        """So many from now on, among them those that are `kept`, whoever else comes."""
+        self._limit = limit
+        self._known = {name[:LONGEST] for name in kept}
+        self._placed = 0  # of those that were met
+        self._meet()
 
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
         name = name[:LONGEST]
-        if name not in self._known and len(self._known) < self.limit:
+        if name not in self._known and len(self._known) < self._limit:
             self._meet(name)
         return name if name in self._known else OTHER
 
-    def keep(self, names: Iterable[str]) -> None:
-        """These have a place of their own, whoever else comes."""
-        self._meet()
-        self._known.update(name[:LONGEST] for name in names)
-
     def _meet(self, *names: str) -> None:
-        self._met.extend(names if self._file is None else self._agreed(self._file, names))
-        while self._met and len(self._known) < self.limit:
-            self._known.add(self._met.popleft())
+        self._met += names if self._file is None else self._agreed(self._file, names)
+        while len(self._known) < self._limit and self._placed < len(self._met):
+            self._known.add(self._met[self._placed])
+            self._placed += 1
 
     def _agreed(self, file: Path, names: Iterable[str]) -> list[str]:
         """What stands in the file and was not read yet, these names among it."""

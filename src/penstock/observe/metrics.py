@@ -75,8 +75,8 @@ class Metrics:
         families, limit = self.families, config.metrics.label_values
         self.promises = Promises(config)
         self._vllm_names = config.metrics.vllm_names
-        self.tenants.limit = self.codes.limit = limit
-        self.tenants.keep([tenant.name for tenant in config.tenants])
+        self.tenants.configure(limit, [tenant.name for tenant in config.tenants])
+        self.codes.configure(limit)
         promised = bounds(config)
         for family in families.all:
             extra = promised.get(family.spec.objective)
