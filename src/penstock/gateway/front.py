@@ -96,7 +96,7 @@ class Front:
         )
         self._orchestrator.configure(settings.gateway, self.gateway.deployments)
         self._use_cache(self.gateway.cache)
-        self.console = self.gateway.console = Console(self.gateway, folder, leads=leads)
+        self.console = self.gateway.console = Console(self.gateway, folder)
         self.gateway.recorder.add(self.console)
         self._use_tracing(open_tracing(settings.gateway.tracing, tally=self.gateway.traces))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -281,6 +283,7 @@ def test_reports_are_listed_and_shown_as_they_are_and_nothing_else_is(door: Door
     (folder / "secret.txt").write_text("no page")
     (door.state / "outside.html").write_text("not in the folder")
     (folder / "link.html").symlink_to(door.state / "outside.html")
+    os.mkfifo(folder / "pipe.html")  # nobody writes into it
 
     def listed() -> bool:
         return any(each["name"] == "one.html" for each in state(door)["reports"])
@@ -288,10 +291,19 @@ def test_reports_are_listed_and_shown_as_they_are_and_nothing_else_is(door: Door
     poll(listed)
     titles = {each["name"]: each["title"] for each in state(door)["reports"]}
     assert titles["one.html"] == "A & B"
+    assert not {"link.html", "pipe.html", "secret.txt"} & set(titles)
     reply = door.get("/console/reports/one.html")
     assert b"figures" in reply.body
     assert "sandbox" in reply.headers["content-security-policy"]
-    for name in ("secret.txt", "none.html", "..%2foutside.html", "link.html", ".html", "%00.html"):
+    for name in (
+        "secret.txt",
+        "none.html",
+        "..%2foutside.html",
+        "link.html",
+        "pipe.html",
+        ".html",
+        "%00.html",
+    ):
         assert door.get(f"/console/reports/{name}").status == 404, name
 
 
@@ -338,6 +350,33 @@ def test_a_server_whose_requests_fail_burns_its_budget_and_says_so(tmp_path: Pat
             assert errors["state"] == "page"
             assert errors["good"] < 0.5
             assert now["traffic"]["failed"] > 0
+
+
+def test_alerts_are_known_when_a_process_does_not_answer(tmp_path: Path) -> None:
+    with in_a_thread(OpenAIServer()) as upstream:
+        config = {
+            "models": {"chat": behind(upstream.url)},
+            "health": {"error_requests": 1000},
+            "workers": 2,
+            "drain_seconds": 2,
+        }
+        with serving(tmp_path, config) as door:
+            upstream.broken = True
+            assert {door.ask("chat").status for _ in range(16)} == {502}
+
+            def firing() -> bool:
+                return "PenstockErrorsBurn1h" in {alert["name"] for alert in state(door)["alerts"]}
+
+            poll(lambda: all(firing() for _ in range(10)))
+            time.sleep(6)  # both have judged
+            for process in door.engine_pids():
+                os.kill(process, signal.SIGSTOP)
+                try:
+                    poll(lambda: state(door)["processes"] == 1)
+                    assert firing()
+                finally:
+                    os.kill(process, signal.SIGCONT)
+                poll(lambda: state(door)["processes"] == 2)
 
 
 def looked_at(folder: Path) -> tuple[Gateway, Console]:
@@ -404,6 +443,25 @@ async def test_a_client_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Pa
     await asyncio.wait_for(looking, 1.0)
     assert call.hung_up
     assert console.streams == 0
+
+
+async def test_a_folder_that_does_not_answer_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, console = looked_at(tmp_path)
+    monkeypatch.setattr("penstock.gateway.console.console.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.gateway.console.console.FRESH_SECONDS", 0.0)
+    over = threading.Event()
+    monkeypatch.setattr(console._books.reports, "list", lambda: over.wait() and [])
+    monkeypatch.setattr(console._books.reports, "read", lambda name: over.wait() and None)
+    try:
+        for _ in range(3):
+            await asyncio.wait_for(console.snapshot(), 1.0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(console.report("a.html"), 1.0)
+        assert [thread.daemon for thread in threading.enumerate() if thread.name == "books"] == [True, True]
+    finally:
+        over.set()
 
 
 async def test_setting_the_clock_moves_all_times_alike(

@@ -48,6 +48,32 @@ def test_each_gpu_is_judged_without_what_its_own_engines_do_not_use() -> None:
     assert merge.gpu_memory(whole) == {0: (90, 100), 1: (30, 100)}
 
 
+def test_what_one_process_knows_to_fire_fires_since_the_first_knew() -> None:
+    def alert(name: str, since: float, **labels: str) -> AlertNow:
+        return AlertNow(name=name, severity="page", summary="", since=since, labels=labels)
+
+    fresh, old = part(alerts=[alert("A", 9.0, model="x")]), part(alerts=[alert("A", 5.0, model="x")])
+    other = part(alerts=[alert("A", 7.0, model="y"), alert("B", 8.0)])
+    seen = merge.merged([fresh, old, other, part()]).alerts
+    assert {(each.name, each.labels.get("model"), each.since) for each in seen} == {
+        ("A", "x", 5.0),
+        ("A", "y", 7.0),
+        ("B", None, 8.0),
+    }
+
+
+def test_servers_that_do_not_say_what_was_cached_have_no_share_of_it() -> None:
+    quiet, engine = (
+        ReplicaNow(name="a", state="healthy"),
+        ReplicaNow(name="b", state="healthy", prefix_hits=0.0),
+    )
+    asked = Sums(requests=3, input_tokens=100)
+    assert merge.model_now(model(quiet), asked, 60.0).prefix_hits is None
+    assert merge.model_now(model(engine), asked, 60.0).prefix_hits == 0.0
+    told = Sums(requests=3, input_tokens=100, cached_tokens=20)
+    assert merge.model_now(model(quiet), told, 60.0).prefix_hits == 0.2
+
+
 def test_a_part_survives_its_way_to_another_process() -> None:
     sums = {60: {"chat": Sums(requests=2, ttft={bucket(0.1): 2}, causes={"queued": 1})}}
     sent = part(sums=sums, history={7: Second(1, 2, 3, {1: 1})}, routing={"low": RouteTally(requests=3)})
@@ -113,13 +139,6 @@ def test_requests_are_in_the_order_in_which_they_ended() -> None:
 
     whole = merge.merged([ended(10.0), ended(30.0), ended(20.0)])
     assert [request.id for request in whole.recent] == ["30", "20", "10"]
-
-
-def test_alerts_are_of_the_process_that_watches_for_them() -> None:
-    alert = AlertNow(name="A", severity="page", summary="It is so.", since=3.0)
-    whole = merge.merged([part(), part(alerts=[alert]), part()])
-    assert whole.alerts == [alert]
-    assert merge.merged([part(), part(alerts=[])]).alerts == []
 
 
 def test_savings_are_net_of_what_routing_costs() -> None:

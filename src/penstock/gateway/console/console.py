@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -32,21 +34,22 @@ logger = logging.getLogger("penstock.console")
 FRESH_SECONDS: Final = 0.9  # for which one look around serves everybody who asks
 LOOK_SECONDS: Final = 0.25  # between two looks at whether a second is over
 JUDGE_SECONDS: Final = 5.0  # between two looks at what should be told
+FILE_SECONDS: Final = 2.0  # that anybody waits for a file
 BOOKS_SECONDS: Final = 5.0  # for which what was read of the ledger and of the reports is shown
 MOST_TENANTS: Final = 50
 MOST_STREAMS: Final = 100  # in one process
 
+T = TypeVar("T")
 Others = Callable[[], Awaitable[Sequence[bytes]]]
 _part: Final = msgspec.msgpack.Decoder(Part)
 
 
 class Console:
-    """`others` gives the parts of the server's other processes; of all of them, one `leads`: it watches for
-    alerts, so that all know the same ones, and since when."""
+    """`others` gives the parts of the server's other processes. Each judges by all parts: what one of them
+    has known to fire is known when that one is gone, or does not answer."""
 
-    def __init__(self, gateway: Gateway, state: Path, *, leads: bool = True) -> None:
+    def __init__(self, gateway: Gateway, state: Path) -> None:
         self._gateway = gateway
-        self._leads = leads
         self._started = time.monotonic()
         self._shown: dict[int, tuple[RequestRecord, RequestNow]] = {}
         self._books = _Books(state)
@@ -94,8 +97,7 @@ class Console:
         self._gateway.recorder.tell()
         recent = self._recent() if requests else []
         now = part(self._gateway, self._window, self._samples, recent, self._started)
-        if self._leads:
-            now.alerts = self._alerts
+        now.alerts = self._alerts
         return now
 
     def encoded(self) -> bytes:
@@ -103,7 +105,9 @@ class Console:
         return msgspec.msgpack.encode(self.part())
 
     async def report(self, name: str) -> bytes | None:
-        return await asyncio.to_thread(self._books.reports.read, name)
+        reading = _beside(lambda: self._books.reports.read(name))
+        async with asyncio.timeout(FILE_SECONDS):
+            return await reading
 
     async def run(self) -> None:
         """Look around for as long as the process serves."""
@@ -115,7 +119,7 @@ class Console:
                     second = int(now)
                     self._gateway.recorder.tell()
                     self._window.tick(self._samples.look(self._gateway.deployments.values()))
-                    if self._leads and now - judged >= JUDGE_SECONDS:
+                    if now - judged >= JUDGE_SECONDS:
                         judged = now
                         await self._judge(now)
             except Exception:  # whoever looks must not stop looking
@@ -175,7 +179,7 @@ class Console:
             ],
             causes=every.causes,
             objectives=objectives(merge.watched(whole), self._promises()),
-            alerts=[msgspec.structs.replace(alert, since=wall + alert.since) for alert in whole.alerts or ()],
+            alerts=[msgspec.structs.replace(alert, since=wall + alert.since) for alert in whole.alerts],
             routing=None
             if whole.routing is None
             else merge.routing_now(whole.routing, {tier.name: tier.deployment.name for tier in tiers}),
@@ -212,14 +216,21 @@ class _Books:
         self.reports = Reports(state / FOLDER)
         self._table: UsageTable | None = None
         self._read = float("-inf")
+        self._reading: asyncio.Future[tuple[list[UsageRow], list[ReportNow]]] | None = None
         self._failing = False
         self._known: tuple[list[UsageRow], list[ReportNow]] = ([], [])
 
     async def read(self) -> tuple[list[UsageRow], list[ReportNow]]:
+        """What is known at the latest after a while: a folder that does not answer holds up nobody."""
         now = time.monotonic()
-        if now - self._read >= BOOKS_SECONDS:
-            self._known = await asyncio.to_thread(self._look)
+        if self._reading is None and now - self._read >= BOOKS_SECONDS:
             self._read = now
+            self._reading = _beside(self._look)
+        if self._reading is not None:
+            await asyncio.wait([self._reading], timeout=FILE_SECONDS if now - self._read < 1.0 else 0.0)
+            if self._reading.done():
+                reading, self._reading = self._reading, None
+                self._known = reading.result()
         return self._known
 
     def _look(self) -> tuple[list[UsageRow], list[ReportNow]]:
@@ -235,6 +246,32 @@ class _Books:
                 logger.warning("What tenants have used cannot be shown. %s", error)
             self._failing = True
         return spenders, self.reports.list()
+
+
+def _beside(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Work that may never be done, in a thread that does not keep the process from its end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast(T, result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="books", daemon=True).start()
+    return done
 
 
 async def _nobody() -> Sequence[bytes]:

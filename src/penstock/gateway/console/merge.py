@@ -12,6 +12,7 @@ from penstock.gateway.accounts.price import DOLLAR
 from penstock.gateway.console.part import ModelPart, Part
 from penstock.observe.firing import Watched
 from penstock.observe.snapshot import (
+    AlertNow,
     Distribution,
     ModelNow,
     Point,
@@ -52,11 +53,21 @@ def merged(parts: Sequence[Part]) -> Part:
         tenants=dict(sum((Counter(part.tenants) for part in parts), Counter())),
         recent=sorted((each for part in parts for each in part.recent), key=_ended, reverse=True),
         routing=routing,
-        alerts=next((part.alerts for part in parts if part.alerts is not None), None),
+        alerts=_alerts(parts),
         # The process that asks the driver says both.
         gpus=next((part.gpus for part in parts if part.gpus), []),
         idle_kv_bytes=next((part.idle_kv_bytes for part in parts if part.gpus), {}),
     )
+
+
+def _alerts(parts: Sequence[Part]) -> list[AlertNow]:
+    """Whatever any of them has seen begin, since the first did."""
+    found: dict[tuple[object, ...], AlertNow] = {}
+    for alert in (alert for part in parts for alert in part.alerts):
+        key = alert.name, *sorted(alert.labels.items())
+        if key not in found or alert.since < found[key].since:
+            found[key] = alert
+    return list(found.values())
 
 
 def _ended(request: RequestNow) -> float:
@@ -139,6 +150,8 @@ def _distribution(spread: Spread) -> Distribution:
 
 def model_now(model: ModelPart, sums: Sums, seconds: float) -> ModelNow:
     tokens = sums.input_tokens + sums.output_tokens
+    # Many servers do not say how much of a prompt was cached: nothing is known of that, not that it is none.
+    told = sums.cached_tokens > 0 or any(replica.prefix_hits is not None for replica in model.replicas)
     usages = [replica.kv_usage for replica in model.replicas if replica.kv_usage is not None]
     return ModelNow(
         name=model.name,
@@ -146,7 +159,7 @@ def model_now(model: ModelPart, sums: Sums, seconds: float) -> ModelNow:
         waiting=model.waiting,
         running=sum(replica.requests for replica in model.replicas),
         kv_usage=sum(usages) / len(usages) if usages else None,
-        prefix_hits=sums.cached_tokens / sums.input_tokens if sums.input_tokens else None,
+        prefix_hits=sums.cached_tokens / sums.input_tokens if told and sums.input_tokens else None,
         dollars_per_million=1e6 * sums.dollars / tokens if tokens and sums.dollars else None,
         replicas=model.replicas,
     )

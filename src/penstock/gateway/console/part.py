@@ -43,7 +43,7 @@ class Part(msgspec.Struct, kw_only=True):
     tenants: dict[str, int]  # requests that each has running
     recent: list[RequestNow]  # `at` is monotonic here
     routing: dict[str, RouteTally] | None  # by tier, since the process began; None: nothing is routed
-    alerts: list[AlertNow] | None = None  # of the process that watches for them; `since` is monotonic here
+    alerts: list[AlertNow] = msgspec.field(default_factory=list)  # `since` is monotonic here
     gpus: list[GpuNow] = msgspec.field(default_factory=list)
     # Of each GPU's memory: reserved by engines, and held by no request.
     idle_kv_bytes: dict[int, int] = msgspec.field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -33,30 +34,39 @@ class Reports:
         """The newest first."""
         found = []
         try:
-            paths = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+            names = [path.name for path in self._folder.iterdir()]
         except OSError:  # nobody has left one yet
             return []
-        for path in paths:
+        for name in names:
             try:
+                path = self._path(name)
                 with path.open("rb") as file:
                     head = file.read(_HEAD_BYTES)
                 at = path.stat().st_mtime
-            except OSError:  # it is being replaced, or is not ours to read
+            except OSError:  # it is being replaced, or is not ours to show
                 continue
             if not head:  # of a measurement that goes on, or has failed
                 continue
             title = _TITLE.search(head)
-            text = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else path.name
-            found.append(ReportNow(name=path.name, title=text, at=at))
+            text = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else name
+            found.append(ReportNow(name=name, title=text, at=at))
         return sorted(found, key=lambda report: report.at, reverse=True)[:MOST]
 
     def read(self, name: str) -> bytes | None:
         """None: there is no such report."""
-        if not _NAME.fullmatch(name):
-            return None
         try:
-            path = (self._folder / name).resolve(strict=True)
-            inside = path.parent == self._folder.resolve()
-            return path.read_bytes() if inside and path.stat().st_size <= MOST_BYTES else None
+            return self._path(name).read_bytes()
         except OSError:
             return None
+
+    def _path(self, name: str) -> Path:
+        """Where it is; raises OSError for what is none, or is not a plain file here: a pipe would be waited
+        for, and a link may lead anywhere."""
+        if not _NAME.fullmatch(name):
+            raise FileNotFoundError(name)
+        path = (self._folder / name).resolve(strict=True)
+        seen = path.stat()
+        plain = path.parent == self._folder.resolve() and stat.S_ISREG(seen.st_mode)
+        if not plain or seen.st_size > MOST_BYTES:
+            raise FileNotFoundError(name)
+        return path

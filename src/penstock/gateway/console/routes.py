@@ -50,7 +50,13 @@ async def console_state(gateway: Gateway, call: Call, caller: Caller) -> None:
 
 
 async def console_report(gateway: Gateway, call: Call, caller: Caller) -> None:
-    report = await _console(gateway, call, caller).report(call.scope["path_params"]["report"])
+    console = _console(gateway, call, caller)
+    try:
+        report = await console.report(call.scope["path_params"]["report"])
+    except TimeoutError:
+        raise HTTPError(
+            503, "The folder of reports does not answer.", code="report_unavailable", type=UNAVAILABLE
+        ) from None
     if report is None:
         raise HTTPError(404, "There is no such report; /console/state lists them.", code="report_not_found")
     await call.answer(report, content_type=b"text/html; charset=utf-8", fields=_fields(REPORT_HEADERS))
