@@ -91,10 +91,21 @@ def test_a_whole_answer_whose_first_token_nobody_saw_is_judged_by_its_end_only()
     assert judged(slow(), request(5.0, None)) == [False]
 
 
-def test_batch_requests_may_wait_but_not_for_ever() -> None:
+def test_batch_requests_may_wait_longer_but_not_for_ever() -> None:
     listener = slow(slow=SlowConfig(e2e=60.0))
-    patient = request(50.0, 40.0, service_class="batch")
-    assert judged(listener, patient, request(70.0, 40.0, service_class="batch")) == [False, True]
+    patient = request(50.0, 1.9, service_class="batch")
+    late, long = request(50.0, 2.1, service_class="batch"), request(70.0, 1.9, service_class="batch")
+    assert judged(listener, patient, late, long) == [False, True, True]
+    patient = request(50.0, 1.9, service_class="batch")
+    assert judged(slow(slo=ObjectivesConfig(batch_ttft=1.5)), patient) == [True]
+    patient = request(5.0, 4.0, service_class="batch")
+    assert judged(slow(slow=SlowConfig(ttft=4.5)), patient) == [False], "no less than the others"
+
+
+def test_a_whole_answer_after_what_its_model_promises_is_slow() -> None:
+    models = (ModelConfig(name="m", slo=SloConfig(e2e=3.0)),)
+    assert judged(slow(models=models), request(2.9), request(3.1)) == [False, True]
+    assert judged(slow(models=models, slow=SlowConfig(e2e=5.0)), request(3.1), request(5.1)) == [False, True]
 
 
 def test_what_the_server_asks_of_itself_is_not_looked_at() -> None:

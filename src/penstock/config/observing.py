@@ -90,6 +90,8 @@ class SlowConfig:
         None, SECONDS_ABOVE_0, "From this time to the first token on; as promised by `slo` otherwise."
     )
     e2e: float | None = option(
-        None, SECONDS_ABOVE_0, "From this whole time on; ten times the running median otherwise."
+        None,
+        SECONDS_ABOVE_0,
+        "From this whole time on; a model's own `slo.e2e`, or ten times its median, otherwise.",
     )
     log: bool = option(True, BOOLEAN, "Whether each is a line of the log, with its causes.")

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from penstock.config.observing import SlowConfig
 from penstock.config.sections import GatewayConfig
-from penstock.observe.objectives import PATIENT, Promises
+from penstock.observe.objectives import PATIENT, Promise, Promises
 from penstock.observe.record import RequestRecord
 from penstock.observe.slow import Cause, Usual, causes
 
@@ -28,14 +29,16 @@ logger = logging.getLogger("penstock.slow")
 class _Model:
     """What is slow for one model, in seconds; `least`: whatever took no longer was not."""
 
-    __slots__ = ("_e2e", "_ttft", "least", "seen", "usual")
+    __slots__ = ("_batch_ttft", "_e2e", "_ttft", "least", "seen", "usual")
 
     def __init__(self) -> None:
         self.usual = Usual()
         self.seen = 0  # requests
 
-    def limit(self, ttft: float, e2e: float | None) -> None:
-        self._ttft, self._e2e = ttft, e2e
+    def limit(self, promise: Promise, config: SlowConfig) -> None:
+        self._ttft = ttft = config.ttft or promise.ttft
+        self._batch_ttft = max(ttft, promise.batch_ttft)
+        self._e2e = e2e = config.e2e or promise.e2e
         self.least = ttft if e2e is None else min(ttft, e2e)
 
     def slow_until(self, record: RequestRecord) -> float:
@@ -47,7 +50,7 @@ class _Model:
         if e2e is not None and record.seconds > e2e:
             return record.ended
         if record.service_class == PATIENT:
-            return 0.0
+            ttft = self._batch_ttft
         if record.first_token:
             return record.first_token if record.first_token - record.arrived > ttft else 0.0
         # A whole answer of another server: when its first token was there only that server knows.
@@ -58,8 +61,8 @@ class SlowRequests:
     """The first listener: others read the causes that it finds.
 
     A request is slow if its first token came later than `slow.ttft`, or its end later than `slow.e2e`. One
-    that never had a first token waited for it until it ended. Batch requests may wait; those that the server
-    makes of itself are not looked at.
+    that never had a first token waited for it until it ended. Those that the server makes of itself are not
+    looked at.
     """
 
     def __init__(self, config: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,11 +75,9 @@ class SlowRequests:
 
     def configure(self, config: GatewayConfig) -> None:
         self._config = config.slow
-        promises = Promises(config)
-        self._ttft = {name: config.slow.ttft or promise.ttft for name, promise in promises.models.items()}
-        self._everybodys = config.slow.ttft or promises.everybodys.ttft
+        self._promises = Promises(config)
         for name, known in self._known.items():
-            known.limit(self._ttft.get(name, self._everybodys), config.slow.e2e)
+            known.limit(self._promises.of(name), config.slow)
 
     def finished(self, record: RequestRecord) -> None:
         if self._untold and self._clock() - self._stretch >= STRETCH_SECONDS:
@@ -86,7 +87,7 @@ class SlowRequests:
         known = self._known.get(record.served_by)
         if known is None:
             known = self._known[record.served_by] = _Model()
-            known.limit(self._ttft.get(record.served_by, self._everybodys), self._config.e2e)
+            known.limit(self._promises.of(record.served_by), self._config)
         if record.ended - record.arrived > known.least and (until := known.slow_until(record)):
             found = causes(record, known.usual, until)
             record.causes = tuple(found)
