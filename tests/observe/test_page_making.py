@@ -14,7 +14,7 @@ from penstock.observe.merge import Part
 from penstock.observe.metrics import Metrics
 from penstock.observe.page import KEPT_BYTES, KeptPage
 from penstock.observe.request_metrics import RequestMetrics
-from tests.observe.test_requests import record
+from tests.observe.test_request_metrics import record
 
 MODELS = tuple(f"model-{number}" for number in range(4))
 TENANTS = 1000
