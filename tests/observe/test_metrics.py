@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.engine.config import EngineInfo
 from penstock.engine.request import EngineStats
-from penstock.observe.engines import WatchedEngine, tell_engines
+from penstock.gateway.local.backend import EngineBackend
+from penstock.observe.engines import WatchedEngine, tell_engines, version_of
 from penstock.observe.metrics import Metrics
 from tests.observe import pages
 
@@ -136,3 +139,17 @@ def test_a_kv_cache_is_told_with_its_gpu() -> None:
     values = pages.samples(metrics.render())
     assert values.of("penstock_kv_cache_bytes", engine="0", gpu="3") == 60
     assert values.of("penstock_kv_cache_bytes", engine="1", gpu="") == 60
+
+
+def test_metrics_and_console_tell_engines_apart_by_the_same() -> None:
+    info = replace(INFO, weights_sha256="w", quantization="Q8_0")
+    engine: Any = SimpleNamespace(info=info)
+    backend = EngineBackend(engine, cast(Any, None), cast(Any, None), None, "abc123", "t")
+    assert backend.version == version_of(info, "abc123", "t")
+    metrics = Metrics()
+    tell_engines(metrics.families, [WatchedEngine("m", "0", info, STATS, version=backend.version)])
+    labels = {"revision": "abc123", "weights_sha256": "w", "template_sha256": "t", "quantization": "Q8_0"}
+    assert pages.samples(metrics.render()).of("penstock_model_info", model="m", **labels) == 1
+    others = (replace(info, weights_sha256="x"), replace(info, quantization="none"))
+    versions = {version_of(each, "abc123", "t") for each in (info, *others)}
+    assert len({*versions, version_of(info, "def456", "t"), version_of(info, "abc123", "u")}) == 5

@@ -230,11 +230,12 @@ def main() -> None:
         except Exception as error:
             text = f"The engine stopped ({type(error).__name__})."
             for peer in peers:
-                peers.send(peer, Failed("EngineUnavailableError", text, out_of_memory=_starved(error)))
+                peers.send(peer, Failed("EngineUnavailableError", text, out_of_memory=starved(error)))
             raise
 
 
-def _starved(error: Exception) -> bool:
+def starved(error: Exception) -> bool:
+    """Whether it is for want of memory, on the device or the machine."""
     import torch
 
     return isinstance(error, MemoryError | torch.OutOfMemoryError | OutOfDeviceMemory)
