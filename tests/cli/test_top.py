@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from penstock.cli.app import app, run
+from penstock.cli.top import Watched, _watch
 from penstock.cli.top_view import view
 from penstock.observe.snapshot import (
     AlertNow,
@@ -40,7 +42,7 @@ from penstock.observe.snapshot import (
 from tests.gateway.door import Door, behind
 from tests.server import poll
 from tests.servers.gated import OpenAIServer
-from tests.servers.http import LocalServer, Request, answer, in_a_thread
+from tests.servers.http import LocalServer, Reply, Request, answer, in_a_thread
 
 SPREAD = Distribution(count=9, p50=0.0123, p95=0.4, p99=12.5)
 TRAFFIC = Traffic(
@@ -76,7 +78,13 @@ def busy(name: str = "chat", **fields: Any) -> Snapshot:
         phases=[],
         causes=["queued", "long prefill"],
     )
-    model = ModelNow(name=name, traffic=TRAFFIC, waiting={"standard": 7}, kv_usage=0.5, replicas=replicas)
+    model = ModelNow(
+        name=name,
+        traffic=TRAFFIC,
+        waiting={"interactive": 0, "standard": 7, "batch": 0},
+        kv_usage=0.5,
+        replicas=replicas,
+    )
     tier = TierNow(name=name, model=name, share=0.25, dollars=0.0001, quality=0.9, checked=10)
     content: dict[str, Any] = {
         "at": time.time(),
@@ -89,7 +97,7 @@ def busy(name: str = "chat", **fields: Any) -> Snapshot:
         "models": [model] * 9,
         "tenants": [TenantNow(name=name, requests=10**9, tokens=10**12, dollars=12_345.6, budget=5.0)] * 9,
         "recent": [request] * 200,
-        "causes": {},
+        "causes": {"long prefill": 3, "queued": 12},
         "objectives": [
             ObjectiveNow(
                 name="ttft",
@@ -113,11 +121,11 @@ def busy(name: str = "chat", **fields: Any) -> Snapshot:
 def lines(now: Snapshot, width: int, rows: int | None, trouble: str = "") -> list[str]:
     console = Console(width=width, height=rows or 1000, color_system=None)
     with console.capture() as capture:
-        console.print(view(now, "http://127.0.0.1:8000", rows=rows, trouble=trouble))
+        console.print(view(now, "http://127.0.0.1:8000", rows=rows, width=width, trouble=trouble))
     return capture.get().rstrip("\n").split("\n")
 
 
-@pytest.mark.parametrize(("width", "rows"), [(80, 24), (80, 10), (60, 24), (200, 60), (20, 5)])
+@pytest.mark.parametrize(("width", "rows"), [(80, 24), (80, 10), (60, 24), (200, 60), (40, 10), (20, 5)])
 def test_it_fits_the_terminal(width: int, rows: int) -> None:
     shown = lines(busy(), width, rows, trouble="no answer")
     assert len(shown) <= rows
@@ -134,8 +142,18 @@ def test_at_80_by_24_everything_has_its_place() -> None:
         "REPLICA",
         "unhealthy",
         "shutting down",
+        "queue  interactive 0  standard 63  batch 0",
+        "slow by  queued 12  long prefill 3",
     ):
         assert part in text, part
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 30])
+def test_names_are_the_last_to_go(width: int) -> None:
+    shown = lines(busy("a-long-name"), width, 40)
+    for head in ("MODEL", "REPLICA", "TENANT", "REQUEST"):
+        row = shown[next(at for at, line in enumerate(shown) if line.startswith(head)) + 1]
+        assert re.match(r"a-long-name|\d\d:\d\d:\d\d", row), row
 
 
 def test_all_of_it_is_printed_where_there_is_no_screen() -> None:
@@ -154,7 +172,15 @@ def test_what_a_terminal_would_obey_is_not_shown_to_it() -> None:
 
 def test_a_server_without_anything_is_shown_too() -> None:
     empty = busy(
-        models=[], tenants=[], recent=[], objectives=[], alerts=[], routing=None, gpus=[], traffic=Traffic()
+        models=[],
+        tenants=[],
+        recent=[],
+        objectives=[],
+        alerts=[],
+        causes={},
+        routing=None,
+        gpus=[],
+        traffic=Traffic(),
     )
     assert len(lines(empty, 80, 24)) == 3
 
@@ -255,7 +281,87 @@ def test_a_server_that_is_no_penstock_is_told_apart(capsys: pytest.CaptureFixtur
         assert "no Penstock server" in refused(capsys, "--url", other.url)
 
 
+@pytest.mark.parametrize("body", [b"{nope", b'{"a": "\xff"}', b'{"a": 1}', b'{"a":' + b"[" * 100_000])
+@pytest.mark.parametrize("option", ["--once", "--json"])
+def test_what_is_no_state_is_a_sentence(body: bytes, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def odd(request: Request) -> Any:
+        return Reply(200, body, {"content-type": "application/json"})
+
+    with in_a_thread(LocalServer(odd)) as other:
+        assert "not as this version of Penstock does" in refused(capsys, option, "--url", other.url)
+
+
+@pytest.mark.parametrize("key", ["sk-penstock-REALSECRET\rx", "ключ", "sk-penstock-REALSECRET\u200b"])
+def test_what_is_no_key_is_a_sentence_without_it(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    said = refused(capsys)
+    assert "characters that no key has" in said
+    assert "REALSECRET" not in said
+
+
+def test_a_keys_line_end_is_no_part_of_it() -> None:
+    assert (
+        Watched("http://127.0.0.1", "sk-penstock-x\r\n")._headers["Authorization"] == "Bearer sk-penstock-x"
+    )
+
+
+def test_a_servers_words_are_not_obeyed_by_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    async def rude(request: Request) -> Any:
+        return answer({"error": {"message": "\x1b[31mred\x1b]0;x\x07"}}, 403)
+
+    with in_a_thread(LocalServer(rude)) as other:
+        said = refused(capsys, "--url", other.url)
+    assert "red" in said
+    assert "\x1b" not in said
+    assert "\x07" not in said
+
+
+def test_a_proxy_that_answers_for_a_server_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does while the server is started again: the last figures stay."""
+    replies = [
+        Reply(502, b"<html>Bad Gateway</html>", {"content-type": "text/html"}),
+        Reply(200, b"<html>Back soon</html>", {"content-type": "text/html"}),
+        answer(msgspec.to_builtins(busy(version="9.9.9"))),
+    ]
+    shown: list[str] = []
+
+    async def speak(request: Request) -> Any:
+        return replies.pop(0)
+
+    class Screen:
+        def __init__(self, **_: Any) -> None: ...
+        def __enter__(self) -> Screen:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def update(self, group: Any, refresh: bool) -> None:
+            console = Console(width=120, color_system=None)
+            with console.capture() as capture:
+                console.print(group)
+            shown.append(capture.get())
+            if "9.9.9" in shown[-1]:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("rich.live.Live", Screen)
+    with in_a_thread(LocalServer(speak)) as proxy:
+        _watch(Watched(proxy.url, None), busy(), 0.01)
+    assert "answered 502" in shown[1]
+    assert "no Penstock server" in shown[2]
+    assert "figures of" in shown[2]
+    assert len(shown) == 4
+
+
 def test_a_server_that_is_not_there_or_no_address_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be reached" in refused(capsys, "--url", "http://127.0.0.1:9")
-    for url in ("ftp://x", "http://", "http://x:99999", "http://x:0"):
+    for url in (
+        "ftp://x",
+        "http://",
+        "http://x:99999",
+        "http://x:0",
+        "http://[::1",
+        f"http://{'a' * 300}:80",
+    ):
         assert "--url must be an address" in refused(capsys, "--url", url)

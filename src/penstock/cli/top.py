@@ -53,10 +53,11 @@ def top(
 ) -> None:
     """Watch a running server: traffic, queues, replicas, tenants, the last requests, alerts."""
     server = Watched(url, key or os.environ.get("OPENAI_API_KEY"))
+    raw = server.raw()
+    first = server.read(raw)  # what is wrong is said before the screen is taken
     if as_json:
-        print(json.dumps(json.loads(server.raw()), indent=2, ensure_ascii=False))
+        print(json.dumps(json.loads(raw), indent=2, ensure_ascii=False))
         return
-    first = server.look()  # what is wrong is said before the screen is taken
     if once or not sys.stdout.isatty():
         _print(first, server.address)
     else:
@@ -70,7 +71,7 @@ def _print(now: Snapshot, address: str) -> None:
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(highlight=False, width=None if known else PIPE_COLUMNS)
-    console.print(view(now, address))
+    console.print(view(now, address, width=console.width))
 
 
 def _watch(server: Watched, now: Snapshot, every: float) -> None:
@@ -84,46 +85,57 @@ def _watch(server: Watched, now: Snapshot, every: float) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                shown = view(now, server.address, rows=console.height, trouble=trouble)
+                size = console.size
+                shown = view(now, server.address, rows=size.height, width=size.width, trouble=trouble)
                 live.update(shown, refresh=True)
                 time.sleep(every)
                 try:
-                    now, trouble = server.look(), ""
-                except EngineUnavailableError as error:
+                    now, trouble = server.read(server.raw()), ""
+                except (EngineUnavailableError, NoPenstockError) as error:  # or a proxy that speaks for it
                     of = time.strftime("%H:%M:%S", time.localtime(now.at))
                     trouble = f"These are the figures of {of}. {error}"
     except KeyboardInterrupt:
         return  # that is how one leaves
 
 
+class NoPenstockError(ConfigError):
+    """Somebody answers, but as no server of ours does."""
+
+
 class Watched:
     """A server, asked for what its console shows."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
             port = parts.port
+            (parts.hostname or "").encode("idna")
+            known = parts.scheme in ("http", "https") and parts.hostname and port != 0
         except ValueError:
-            port = 0
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+            known = False
+        if not known:
             raise ConfigError(f"--url must be an address such as {DEFAULT_URL}, got {url!r}.")
+        key = (key or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            # It may be a key with something added to it: it is not shown.
+            raise ConfigError("The key has characters that no key has; copy it from where it was made.")
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, port
+        self._host, self._port = parts.hostname or "", port
         self._path = parts.path.rstrip("/").removesuffix("/v1") + "/console/state"
         self._headers = {"Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def look(self) -> Snapshot:
+    def read(self, raw: bytes) -> Snapshot:
         import msgspec
 
         from penstock.observe.snapshot import Snapshot
 
         try:
-            return msgspec.json.decode(self.raw(), type=Snapshot)
-        except msgspec.MsgspecError:
-            raise ConfigError(
+            return msgspec.json.decode(raw, type=Snapshot)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise NoPenstockError(
                 f"{self.address} answers, but not as this version of Penstock does; see --url."
             ) from None
 
@@ -145,18 +157,24 @@ class Watched:
         raise self._refused(status, _error(body))
 
     def _refused(self, status: int, error: dict[str, Any] | None) -> Exception:
+        if status >= 500:
+            said = clean(str(error.get("message", ""))) if error is not None else "it may be starting."
+            return EngineUnavailableError(f"{self.address} answered {status}: {said}")
         if error is None:
-            return ConfigError(f"{self.address} answers, but it is no Penstock server; see --url.")
-        said = str(error.get("message", ""))
+            return NoPenstockError(f"{self.address} answers, but it is no Penstock server; see --url.")
+        said = clean(str(error.get("message", "")))
         if status in (401, 403):
             return ConfigError(f"{self.address}: {said} Give an administrator's key with --key.")
         if status == 404 and error.get("code") != "console_off":
             return ConfigError(
                 f"{self.address} has no console; it may be another server or an older Penstock."
             )
-        if status >= 500:
-            return EngineUnavailableError(f"{self.address} answered {status}: {said}")
         return ConfigError(f"{self.address} answered {status}: {said}")
+
+
+def clean(text: str) -> str:
+    """Names come from clients and from other servers: what a terminal would obey is not shown to it."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _error(body: bytes) -> dict[str, Any] | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.top import clean
 from penstock.observe.snapshot import Distribution, ModelNow, RequestNow, Snapshot
 
 TONES = {
@@ -30,16 +34,19 @@ TONES = {
 }
 NONE = "-"
 LEAST_RECENT = 4  # rows of the screen that the last requests get
+TEXT_COLUMNS = 14  # of names and reasons, which may be cut, at least
 
 
-def view(now: Snapshot, source: str, *, rows: int | None = None, trouble: str = "") -> Group:
+def view(
+    now: Snapshot, source: str, *, rows: int | None = None, width: int = 120, trouble: str = ""
+) -> Group:
     """Everything that fits into so many rows, or all of it. `trouble`: why it is not of now."""
-    head = [_title(now, source), _traffic(now), _times(now)]
+    head = [_title(now, source)]
     if trouble:
-        head.append(Text(trouble, "bold red"))
+        head.append(_line().append(clean(trouble), "bold red"))
     objectives = _objectives(now)
-    if objectives:
-        head.append(objectives)
+    head += [_traffic(now), _times(now), *((objectives,) if objectives else ()), *_waiting(now)]
+    head = head[:rows]
     room = _Room(None if rows is None else rows - len(head), kept=min(len(now.recent) + 1, LEAST_RECENT))
     # In the order of their claim to the screen, each with the share it gets at most if others want some, too.
     alerts = room.take([_alert(alert.severity, alert.summary) for alert in now.alerts], 3, head=0)
@@ -50,6 +57,7 @@ def view(now: Snapshot, source: str, *, rows: int | None = None, trouble: str = 
     tenants = room.take([_tenant(tenant) for tenant in now.tenants], 3)
     room.release()
     recent = room.take([_request(request) for request in now.recent], len(now.recent))
+    _table = partial(_columns, width)
     parts: list[RenderableType] = [*head, *(row[0] for row in alerts)]
     parts += _table(
         ("MODEL", "REQ/S", "TTFT P50", "P99", "OUT TOK/S", "QUEUE", "RUN", "KV", "PREFIX"), models
@@ -86,19 +94,29 @@ class _Room:
         return taken
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], texts: int = 1) -> Iterable[Table]:
+def _columns(
+    width: int, heads: Sequence[str], rows: Sequence[Sequence[Any]], texts: int = 1
+) -> Iterable[Table]:
+    """A table, if there are rows; of columns on the right only as many as leave room for whose row it is."""
     if not rows:
         return
+    wide = [max(len(heads[at]), *(cell_len(str(row[at])) for row in rows)) for at in range(len(heads))]
+    needed = [min(size, TEXT_COLUMNS) if at < texts else size for at, size in enumerate(wide)]
+    if texts < len(heads) and not _numeric(rows[0][-1]):
+        needed[-1] = min(needed[-1], TEXT_COLUMNS)
+    while len(heads) > 1 and sum(needed[: len(heads)]) + len(heads) - 1 > width:
+        heads = heads[:-1]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold dim")
     for number, name in enumerate(heads):
         last = number == len(heads) - 1 and number >= texts and not _numeric(rows[0][number])
         text = number < texts or last
         table.add_column(
             name, justify="left" if text else "right", no_wrap=True, overflow="ellipsis",
-            ratio=2 if number == 0 or last else None,
+            ratio=2 if number == 0 or last else None, min_width=min(needed[number], width),
         )  # fmt: skip
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        cells = row[: len(heads)]
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in cells))
     yield table
 
 
@@ -133,6 +151,23 @@ def _times(now: Snapshot) -> Text:
     return line.append(f"p50/p99 of {now.window:.0f} s", "dim")
 
 
+def _waiting(now: Snapshot) -> Iterable[Text]:
+    """The queue by class, and why requests were slow."""
+    waiting: Counter[str] = Counter()
+    for model in now.models:
+        waiting.update(model.waiting)
+    if waiting:
+        line = _line().append("queue  ", "dim")
+        for name, count in waiting.items():
+            line.append(f"{clean(name)} ", "dim").append(f"{count}  ", "yellow" if count else "bold")
+        yield line
+    if now.causes:
+        line = _line().append("slow by  ", "dim")
+        for name, count in sorted(now.causes.items(), key=lambda pair: -pair[1]):
+            line.append(f"{clean(name)} ", "dim").append(f"{count}  ", "bold")
+        yield line
+
+
 def _objectives(now: Snapshot) -> Text | None:
     judged = [each for each in now.objectives if each.state != "unknown"]
     if not judged:
@@ -141,7 +176,7 @@ def _objectives(now: Snapshot) -> Text | None:
     line = _line().append("SLO ", "dim")
     for each in worst[:3]:
         bound = f" < {_seconds(each.bound)}" if each.bound is not None else ""
-        line.append(f"{_clean(each.model)} {each.name}{bound} ", "dim")
+        line.append(f"{clean(each.model)} {each.name}{bound} ", "dim")
         line.append(f"{_percent(each.good)} of {each.target:.4g}  ", TONES[each.state])
     return line
 
@@ -152,13 +187,13 @@ def _line() -> Text:
 
 def _alert(severity: str, summary: str) -> tuple[Text]:
     line = _line().append(f"{severity.upper()} ", f"bold {TONES.get(severity, '')}")
-    return (line.append(_clean(summary)),)
+    return (line.append(clean(summary)),)
 
 
 def _model(model: ModelNow) -> tuple[Any, ...]:
     seen = model.traffic
     return (
-        _clean(model.name),
+        clean(model.name),
         _number(seen.requests),
         _seconds(seen.ttft.p50),
         _seconds(seen.ttft.p99),
@@ -175,12 +210,12 @@ def _replicas(models: Sequence[ModelNow]) -> list[tuple[Any, ...]]:
     found = [(model.name, replica) for model in models for replica in model.replicas]
     return [
         (
-            _clean(each.name),
-            _clean(model),
+            clean(each.name),
+            clean(model),
             Text(each.state, TONES.get(each.state, "")),
             f"{each.requests}/{each.capacity}",
             _percent(each.kv_usage),
-            Text(_clean(each.reason or "")),
+            Text(clean(each.reason or "")),
         )
         for model, each in sorted(found, key=lambda pair: pair[1].state == "healthy")
     ]
@@ -188,14 +223,14 @@ def _replicas(models: Sequence[ModelNow]) -> list[tuple[Any, ...]]:
 
 def _tier(tier: Any) -> tuple[Any, ...]:
     good = f"{_percent(tier.quality)} of {tier.checked}" if tier.checked else NONE
-    return _clean(tier.name), _clean(tier.model), _percent(tier.share), _dollars(tier.dollars), good
+    return clean(tier.name), clean(tier.model), _percent(tier.share), _dollars(tier.dollars), good
 
 
 def _gpu(gpu: Any) -> tuple[Any, ...]:
     share = gpu.memory_used / gpu.memory_total if gpu.memory_total else None
     heat = NONE if gpu.temperature is None else f"{gpu.temperature:.0f} C"
     power = NONE if gpu.power is None else f"{gpu.power:.0f} W"
-    name = f"{gpu.index} {_clean(gpu.name)}"
+    name = f"{gpu.index} {clean(gpu.name)}"
     return (
         name,
         f"{gpu.memory_total / 2**30:.0f} GiB",
@@ -209,7 +244,7 @@ def _gpu(gpu: Any) -> tuple[Any, ...]:
 def _tenant(tenant: Any) -> tuple[Any, ...]:
     budget = NONE if tenant.budget is None else _dollars(tenant.budget)
     spent = _dollars(tenant.dollars)
-    return _clean(tenant.name), f"{tenant.requests:,}", f"{tenant.tokens:,}", spent, budget, tenant.running
+    return clean(tenant.name), f"{tenant.requests:,}", f"{tenant.tokens:,}", spent, budget, tenant.running
 
 
 def _request(each: RequestNow) -> tuple[Any, ...]:
@@ -217,19 +252,14 @@ def _request(each: RequestNow) -> tuple[Any, ...]:
     ttft = None if each.ttft_ms is None else each.ttft_ms / 1000
     return (
         time.strftime("%H:%M:%S", time.localtime(each.at)),
-        _clean(each.tier or each.served_by or each.model),
-        _clean(each.tenant),
+        clean(each.tier or each.served_by or each.model),
+        clean(each.tenant),
         Text(ended, TONES.get(each.outcome, "")),
         _seconds(ttft),
         _seconds(each.ms / 1000),
         f"{each.prompt_tokens}+{each.completion_tokens}",
-        Text(_clean(", ".join(each.causes))),
+        Text(clean(", ".join(each.causes))),
     )
-
-
-def _clean(text: str) -> str:
-    """Names come from clients and from other servers: what a terminal would obey is not shown to it."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _pair(spread: Distribution) -> str:
