@@ -14,6 +14,8 @@ import pytest
 
 from penstock.logs import JsonLines, TextLines, request_id, without_keys
 
+PROMPT = "XYZZY-the-prompt"
+
 
 @pytest.fixture
 def in_request() -> Iterator[str]:
@@ -70,6 +72,44 @@ def test_json_holds_the_traceback_without_keys() -> None:
         line = form.format(made)
         assert "Traceback" in line
         assert "abcdef123456" not in line
+
+
+def failed(name: str = "penstock.gateway") -> logging.LogRecord:
+    def read(prompt: str) -> None:
+        try:
+            int(prompt)
+        except ValueError as error:
+            raise KeyError(prompt) from error
+
+    try:
+        read(PROMPT)
+    except KeyError:
+        return logging.LogRecord(name, logging.ERROR, __file__, 1, "Failed.", (), sys.exc_info())
+    raise AssertionError
+
+
+@pytest.mark.parametrize("form", [TextLines(), JsonLines()])
+def test_an_error_in_a_request_is_told_by_kind_and_place_without_its_words(
+    in_request: str, form: logging.Formatter
+) -> None:
+    line = form.format(failed())
+    assert "XYZZY" not in line
+    assert "in read" in line
+    assert line.index("ValueError") < line.index("from which came") < line.index("KeyError")
+
+
+@pytest.mark.parametrize("form", [TextLines(), JsonLines()])
+def test_errors_of_no_request_keep_their_words_unless_nobody_knows_where_they_are_from(
+    form: logging.Formatter,
+) -> None:
+    assert "XYZZY" in form.format(failed("penstock.workers"))
+    for name in ("asyncio", "uvicorn.error"):
+        assert "XYZZY" not in form.format(failed(name))
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    made = record("The replica %s is gone.\n", "q\x1b]0;pwned\x07\x9b31m\u2028x\tend")
+    assert TextLines().format(made).endswith("q\\x1b]0;pwned\\x07\\x9b31m\\u2028x\tend is gone.")
 
 
 @pytest.mark.parametrize(

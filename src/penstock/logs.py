@@ -1,4 +1,5 @@
-"""What a line of the log is: text or JSON, with the request it belongs to, and without what looks like a key.
+"""What a line of the log is: text or JSON, with the request that the front door was working on, and without
+what looks like a key.
 
 Below everything else, so that engines log as their server does: they are told how by their environment.
 """
@@ -10,6 +11,8 @@ import logging
 import os
 import re
 import time
+import traceback
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -28,6 +31,10 @@ _KEYS: Final = (
     (re.compile(r"(?i)\b(api[-_]key|password|secret)(['\"]?\s?[:=]\s?b?['\"]?)[^\s'\",;}]+"), r"\1\2***"),
     (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+@"), "***@"),
 )
+# What a terminal would obey, or take for the end of a line.
+_CONTROL: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_FOREIGN: Final = frozenset({"asyncio", "uvicorn"})  # who log what nobody has caught, wherever it came from
 _told: dict[str, str] = {}
 
 
@@ -58,6 +65,32 @@ def without_keys(text: str) -> str:
     return text
 
 
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def frames(error: BaseException | None) -> str:
+    """Where an error came from and of what kinds it was, the first cause first, without its words: they may
+    quote what a client has sent."""
+    found: list[str] = []
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        lines = "".join(traceback.format_tb(error.__traceback__))
+        kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        found.append(f"Traceback (most recent call last):\n{lines}{kind}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n\nfrom which came:\n\n".join(reversed(found))
+
+
+def _traceback(record: logging.LogRecord, whole: Callable[[Any], str]) -> str:
+    """Of an error in the midst of a request, or of nobody knows what, only where it came from."""
+    assert record.exc_info, "there is an error"
+    if request_id.get() or record.name.partition(".")[0] in _FOREIGN:
+        return frames(record.exc_info[1])
+    return whole(record.exc_info)
+
+
 class TextLines(logging.Formatter):
     """`2026-11-16 04:35:11,123 WARNING penstock.gateway[0] [request id]: message`."""
 
@@ -68,11 +101,13 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request = request_id.get()
         record.request = f" [{request}]" if request else ""
-        return without_keys(super().format(record))
+        if record.exc_info:
+            record.exc_text = _traceback(record, self.formatException)
+        return without_keys(_CONTROL_IN_LINES.sub(_escaped, super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         # Whatever a message quotes, it does not begin a line of its own.
-        record.message = record.message.replace("\r", "\\r").replace("\n", "\\n")
+        record.message = _CONTROL.sub(_escaped, record.message.rstrip("\n"))
         return super().formatMessage(record)
 
 
@@ -100,7 +135,7 @@ class JsonLines(logging.Formatter):
         for name, value in getattr(record, "fields", {}).items():
             line.setdefault(name, value)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = _traceback(record, self.formatException)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         # Before it is JSON: an escape must not be cut in two.
