@@ -19,12 +19,6 @@ LOOK = [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, PI
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def elsewhere() -> Iterator[OpenAIServer]:
     """A server that nobody has configured."""
     with in_a_thread(OpenAIServer("elsewhere")) as server:

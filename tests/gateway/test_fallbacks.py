@@ -14,13 +14,6 @@ from tests.servers.http import in_a_thread
 
 
 @pytest.fixture(scope="module")
-def broken() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer("broken")) as server:
-        server.broken = True
-        yield server
-
-
-@pytest.fixture(scope="module")
 def upstream() -> Iterator[OpenAIServer]:
     with in_a_thread(OpenAIServer("good")) as server:
         yield server

@@ -15,15 +15,8 @@ import pytest
 from tests.gateway.door import CHAT, HI, Door, behind, chat
 from tests.server import Reply, poll
 from tests.servers.gated import OpenAIServer
-from tests.servers.http import in_a_thread
 
 WAITING = 6  # requests that may wait
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from penstock.gateway.sizing import cap_output, estimated_tokens, smaller, trimm
 from tests.gateway.door import CHAT, TEXT, Door, behind, save_tiny_chat
 from tests.server import poll
 from tests.servers.gated import OpenAIServer
-from tests.servers.http import in_a_thread
 
 # ---------------------------------------------------------------- caps, pure
 
@@ -141,12 +140,6 @@ def test_whatever_the_chat_as_little_as_needed_is_left_out(seed: int) -> None:
 # ------------------------------------------------------------ at a real door
 
 BUDGET = 60
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -23,19 +23,12 @@ from penstock.protocol.errors import HTTPError
 from tests.gateway.door import CHAT, HI, TEXT, Door, bearer, behind, chat, id_of
 from tests.server import Reply, Server, poll
 from tests.servers.gated import OpenAIServer
-from tests.servers.http import in_a_thread
 
 PRICE = {"input": 1, "output": 2}  # USD per 1M tokens
 # The prompt HI has 5 tokens for the server behind the door, and an answer 3 unless it is asked for more.
 COST = 5 * 1e-6 + 3 * 2e-6
 
 Keys = dict[str, dict[str, str]]  # headers, by tenant
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

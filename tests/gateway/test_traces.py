@@ -27,13 +27,6 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def broken() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer("broken")) as server:
-        server.broken = True
-        yield server
-
-
-@pytest.fixture(scope="module")
 def good() -> Iterator[OpenAIServer]:
     with in_a_thread(OpenAIServer("good", delay=DELAY)) as server:
         yield server

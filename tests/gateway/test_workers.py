@@ -28,16 +28,9 @@ from penstock.gateway.workers import supervisor
 from tests.gateway.door import CHAT, Door, behind, chat, save_tiny_chat
 from tests.server import Reply, poll
 from tests.servers.gated import OpenAIServer
-from tests.servers.http import in_a_thread
 
 LIMIT = 120
 PRICE = {"input": 1, "output": 2}
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ async def index(gateway: Gateway, call: Call, caller: Caller) -> None:
     if routes.wants_page(gateway, call):
         await routes.console_page(gateway, call)
         return
-    paths = [operation.path for operation in openapi.OPERATIONS if operation.path != "/"]
+    paths = list(dict.fromkeys(operation.path for operation in openapi.OPERATIONS if operation.path != "/"))
     about = {"name": "penstock", "version": __version__, "documentation": "/openapi.json", "paths": paths}
     await call.answer(msgspec.json.encode(about), fields=routes.BY_ACCEPT)
 

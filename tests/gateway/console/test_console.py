@@ -38,12 +38,6 @@ HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIServer]:
-    with in_a_thread(OpenAIServer()) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def door(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     config = {
         "models": {"chat": behind(upstream.url, price=PRICE)},
@@ -104,6 +98,7 @@ def test_browsers_get_the_page_and_programs_the_index(door: Door) -> None:
     index = door.get("/")
     assert index.json()["documentation"] == "/openapi.json"
     assert "/console/state" in index.json()["paths"]
+    assert index.json()["paths"].count("/admin/backends") == 1
     assert (page.headers["vary"], index.headers["vary"]) == ("accept", "accept")
 
 
