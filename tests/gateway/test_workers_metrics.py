@@ -130,6 +130,7 @@ def test_the_processes_tell_the_same_names_apart(door: Door, keys: Keys) -> None
     for tenant, key in keys.items():
         before = asked(tenant), asked("other")
         many(8, lambda key=key: door.ask("chat", key, max_tokens=2))
+        poll(lambda tenant=tenant, before=before: asked(tenant) + asked("other") == sum(before) + 8)
         after = asked(tenant) - before[0], asked("other") - before[1]
         assert after in ((8, 0), (0, 8)), f"{tenant} is split"
     names = {labels["tenant"] for labels, _ in door.metrics("penstock_tenant_requests_total")}
