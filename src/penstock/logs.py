@@ -12,7 +12,8 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -46,6 +47,17 @@ def configure(level: str, form: str, process: str = "") -> None:
     logging.captureWarnings(True)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     _told.update({LEVEL: level, FORMAT: form})
+
+
+@contextmanager
+def about(request: str, trace: int = 0) -> Iterator[None]:
+    """What is logged meanwhile belongs to this request, whichever is being worked on."""
+    before = request_id.set(request), trace_id.set(trace)
+    try:
+        yield
+    finally:
+        request_id.reset(before[0])
+        trace_id.reset(before[1])
 
 
 def inherited() -> dict[str, str]:

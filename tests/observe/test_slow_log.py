@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from penstock.config import GatewayConfig, ModelConfig
 from penstock.config.observing import ObjectivesConfig, SlowConfig
 from penstock.config.sections import SloConfig
+from penstock.logs import JsonLines, about, request_id
 from penstock.observe.record import Phase, RequestRecord
-from penstock.observe.slow_log import KNOWN, LINES, STRETCH_SECONDS, SlowRequests
+from penstock.observe.slow_log import KNOWN, LINES, STRETCH_SECONDS, SlowRequests, logger
 
 
 class Clock:
@@ -135,10 +137,29 @@ def test_a_flood_is_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     judged(listener, *[request(3.0, 2.0) for _ in range(LINES + 7)])
     assert len(caplog.records) == LINES
     clock.now += STRETCH_SECONDS
-    judged(listener, request())  # whoever comes next, slow or not
+    listener.tick()  # whether anybody comes or not
     assert caplog.records[-1].getMessage() == "7 further slow requests in these 10 s: queued 7."
+    listener.tick()
     judged(listener, request(), request(3.0, 2.0))
     assert len(caplog.records) == LINES + 2
+
+
+def test_a_line_belongs_to_its_request_whichever_is_being_worked_on() -> None:
+    told: list[str] = []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(json.loads(JsonLines().format(record))["request_id"])
+
+    handler = Listening()
+    logger.addHandler(handler)
+    try:
+        with about("another"):
+            judged(slow(), request(3.0, 2.0, id="mine"))
+            assert request_id.get() == "another"
+    finally:
+        logger.removeHandler(handler)
+    assert told == ["mine"]
 
 
 def test_changed_settings_hold_for_the_next_request() -> None:

@@ -200,6 +200,7 @@ class Front:
                 await self.gateway.cache.close()
             await self._assembly.close()
             self.gateway.recorder.tell()
+            self.gateway.slow.tell_rest()
             if self.gateway.tracing is not None:
                 await asyncio.to_thread(self.gateway.tracing.close)
             self._orchestrator.flush()

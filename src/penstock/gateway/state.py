@@ -247,6 +247,7 @@ class Gateway:
             await asyncio.sleep(TICK_SECONDS)
             lag.observe(max(0.0, time.monotonic() - due))
             self.recorder.tell()
+            self.slow.tick()
             self.drains.apply(self.deployments.values())
             for deployment in self.deployments.values():
                 try:

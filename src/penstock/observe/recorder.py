@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from penstock import logs
 from penstock.observe.record import RequestRecord
 
 logger = logging.getLogger("penstock.observe")
@@ -70,6 +71,7 @@ class Recorder:
         if listener not in self._failed:
             self._failed.add(listener)
             name = type(listener).__name__
-            logger.exception(
-                "%s failed on request %s; further failures of it are not logged.", name, record.id
-            )
+            with logs.about(record.id):
+                logger.exception(
+                    "%s failed on request %s; further failures of it are not logged.", name, record.id
+                )

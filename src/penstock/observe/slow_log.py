@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from penstock import logs
 from penstock.config.observing import SlowConfig
 from penstock.config.sections import GatewayConfig
 from penstock.observe.objectives import PATIENT, Promise, Promises
@@ -79,9 +80,12 @@ class SlowRequests:
         for name, known in self._known.items():
             known.limit(self._promises.of(name), config.slow)
 
-    def finished(self, record: RequestRecord) -> None:
+    def tick(self) -> None:
+        """A few times a second: what was too much to be told singly is summed up when its time is over."""
         if self._untold and self._clock() - self._stretch >= STRETCH_SECONDS:
-            self._tell_rest()
+            self.tell_rest()
+
+    def finished(self, record: RequestRecord) -> None:
         if record.inside or record.outcome == "rejected":
             return
         known = self._known.get(record.served_by)
@@ -92,7 +96,9 @@ class SlowRequests:
             found = causes(record, known.usual, until)
             record.causes = tuple(found)
             if self._config.log:
-                self._tell(record, found)
+                # Several requests are told of at once, in the midst of any.
+                with logs.about(record.id, record.trace.id if record.trace is not None else 0):
+                    self._tell(record, found)
         known.seen += 1
         if known.seen > SURE and known.seen % FEW:
             return
@@ -102,6 +108,7 @@ class SlowRequests:
     def _tell(self, record: RequestRecord, found: dict[Cause, float]) -> None:
         now = self._clock()
         if now - self._stretch >= STRETCH_SECONDS:
+            self.tell_rest()
             self._stretch, self._lines = now, 0
         self._lines += 1
         if self._lines > LINES:
@@ -142,7 +149,9 @@ class SlowRequests:
             extra={"fields": fields},
         )
 
-    def _tell_rest(self) -> None:
+    def tell_rest(self) -> None:
+        if not self._untold:
+            return
         counts = ", ".join(f"{cause} {count}" for cause, count in self._untold.most_common())
         total = self._untold.total()
         self._untold.clear()

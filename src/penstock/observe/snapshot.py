@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-
 Standing = Literal["starting", "healthy", "unhealthy", "dead", "leaving", "drained"]
 
 
