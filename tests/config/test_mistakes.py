@@ -132,6 +132,8 @@ def test_in_a_model(text: str, said: str) -> None:
         ("vllm: 'http://x', headers: {'a b': x}", "is not a header that can be sent"),
         ("vllm: 'http://x', headers: {a: 1}", "must be 'name: text' pairs"),
         ('vllm: "http://x", api_key: "a\\nb"', "holds characters that no header may carry"),
+        ('vllm: "http://x", name: "r\\u2028x"', "must be a name of printable characters"),
+        ('vllm: "http://x", name: "q\\e]0;pwned\\a"', "must be a name of printable characters"),
     ],
 )
 def test_in_a_backend(text: str, said: str) -> None:

@@ -96,6 +96,8 @@ def _check_model(model: ModelConfig, problems: Problems) -> None:
             same = f"backends[{servers.index(server)}]"
             problems.add(where, f"is the same server as {same}; give that one more weight")
         servers.append(server)
+        if not backend.name.isprintable():  # it is shown in logs, metrics and terminals
+            problems.add(f"{where}.name", "must be a name of printable characters")
         if backend.name in names:
             problems.add(f"{where}.name", f"is the name of backends[{names[backend.name]}] already")
         names.setdefault(backend.name, index)

@@ -141,7 +141,7 @@ def parse_url(value: object) -> str:
     """An http address, without the slash at its end. Whoever puts a secret into one is not quoted."""
     text = parse_text(value)
     if "@" in text.rpartition("://")[2].partition("/")[0]:
-        raise UnfitError("holds a name or password; give the key as api_key or in headers instead", quote=False)
+        raise UnfitError("holds a name or password; give the key as api_key or in headers", quote=False)
     try:
         parts = urlsplit(text)
         port = parts.port
