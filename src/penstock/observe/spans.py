@@ -1,8 +1,8 @@
 """A request that has ended, as the spans of one trace: itself, and below it its phases.
 
 Names of attributes are those of OpenTelemetry's conventions for generative AI where they have one; what is
-ours begins with `penstock.`. No prompt and no answer is in them; what a client chose itself is the name of the
-model and the request's id, of 128 characters each at most.
+ours begins with `penstock.`. No prompt and no answer is in them; what a client chose itself is the name of
+the model and the request's id, of 128 characters each at most.
 """
 
 from __future__ import annotations
