@@ -241,8 +241,8 @@ class Assembly:
         watched = []
         for plan, engine in self._engines:
             number = numbers[plan.model] = numbers.get(plan.model, -1) + 1
-            if not engine.stats.blocks_total:
-                continue  # this process has only just come to it: 0 would be a fall
+            if self._share > 1 and not engine.stats.blocks_total:
+                continue  # this process has only just come to an engine of many: 0 would be a fall
             watched.append(
                 WatchedEngine(
                     plan.model,
