@@ -177,7 +177,7 @@ def _objectives(now: Snapshot) -> Text | None:
     for each in worst[:3]:
         bound = f" < {_seconds(each.bound)}" if each.bound is not None else ""
         line.append(f"{clean(each.model)} {each.name}{bound} ", "dim")
-        line.append(f"{_percent(each.good)} of {each.target:.4g}  ", TONES[each.state])
+        line.append(f"{_percent(each.good)} of {100 * each.target:.4g}%  ", TONES[each.state])
     return line
 
 
