@@ -112,6 +112,8 @@ async def test_tokens_are_the_same_and_times_nearly(watched: Watched) -> None:
         bound = float(labels["le"])
         least, most = (sum(each <= bound * factor for each in times) for factor in (0.95, 1.05))
         assert least - 3 <= count <= most + 3, bound
+    # However times are spread, what is read off lies in the same bucket, and those are an eighth wide.
+    assert watched.quantile(0.5, "small") == pytest.approx(run.ttft.p50, rel=0.125 + 0.05)
     within = watched.value(
         f'sum(penstock_time_to_first_token_seconds_bucket{{model_name="small",le="{SLO}"}})'
     )
