@@ -270,10 +270,7 @@ def test_a_hundred_thousand_tenants_are_a_thousand_and_the_rest() -> None:
             record(tenant=f"tenant-{number}", prompt_tokens=1, code=f"code-{number}", outcome="shed")
         )
     listener.finished(record(tenant="configured", prompt_tokens=1))
-    began = time.perf_counter()
-    page = metrics.render()
-    assert time.perf_counter() - began < 2.0
-    values = samples(page)
+    values = samples(metrics.render())
     names = {labels["tenant"] for labels, _ in values["penstock_tokens_total"]}
     assert len(names) == 1001
     assert {"tenant-0", "configured", OTHER} <= names
