@@ -251,7 +251,8 @@ def test_a_new_promise_is_a_new_bound_and_counting_begins_again() -> None:
     listener.finished(record(ttft=0.3))
     metrics.configure(GatewayConfig(slo=ObjectivesConfig(ttft=0.29)), ["m"])
     listener.finished(record(ttft=0.28))
-    values = samples(metrics.render())
+    page = metrics.render()
+    values = samples(page)
     bucket = "penstock_time_to_first_token_seconds_bucket"
     assert values.of(bucket, le="0.29") == values.of(bucket, le="+Inf") == 1
     assert values.of(bucket, le="0.123") is None
@@ -270,7 +271,8 @@ def test_a_hundred_thousand_tenants_are_a_thousand_and_the_rest() -> None:
             record(tenant=f"tenant-{number}", prompt_tokens=1, code=f"code-{number}", outcome="shed")
         )
     listener.finished(record(tenant="configured", prompt_tokens=1))
-    values = samples(metrics.render())
+    page = metrics.render()
+    values = samples(page)
     names = {labels["tenant"] for labels, _ in values["penstock_tokens_total"]}
     assert len(names) == 1001
     assert {"tenant-0", "configured", OTHER} <= names
