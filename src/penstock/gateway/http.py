@@ -50,6 +50,8 @@ class LimitedHTTPProtocol(HttpToolsProtocol):
     def eof_received(self) -> None:
         """From here on it is lost: what is written now is dropped, and must not be billed."""
         super().eof_received()
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # or uvicorn would miss the rest of its answer
         self._lose()
 
     def _lose(self) -> None:
