@@ -53,3 +53,15 @@ def test_without_a_file_that_can_be_written_nobody_has_a_name_that_others_do_not
     names = CappedNames(10, tmp_path / "gone" / "names")
     names.configure(10, ["configured"])
     assert (names("a"), names("configured")) == (OTHER, "configured")
+
+
+def test_a_line_that_is_torn_is_passed_over_and_a_file_that_is_gone_begins_anew(tmp_path: Path) -> None:
+    file = tmp_path / "names"
+    first = CappedNames(10, file)
+    assert first("a") == "a"
+    with file.open("ab") as stream:
+        stream.write(b'"to"rn\n')
+    second = CappedNames(10, file)
+    assert [second("a"), second("b"), first("b")] == ["a", "b", "b"]
+    file.unlink()
+    assert [second("c"), first("c"), first("a")] == ["c", "c", "a"]

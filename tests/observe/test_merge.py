@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.config import GatewayConfig, ObjectivesConfig
 from penstock.observe.catalogue import Families
-from penstock.observe.merge import Part, Retired, add, grows
+from penstock.observe.merge import Part, Retired, add, grows, settle
 from penstock.observe.metrics import Metrics
 from penstock.observe.page import pieces, text
 
@@ -37,6 +38,7 @@ def merged(parts: list[Part], gone: Part | None = None, retired: Retired | None 
         add(families, gone, grows)
     if retired is not None:
         add(families, retired.part())
+    settle(families)
     return text([line for piece in pieces(families, vllm_names=True) for line in piece])
 
 
@@ -136,3 +138,30 @@ def test_new_bounds_are_a_new_beginning_for_everybody() -> None:
     assert samples(merged([counted(0.4)], retired=retired))[count] == 1
     retired.take(counted(0.4))
     assert samples(merged([counted(0.4)], retired=retired))[count] == 2
+
+
+def test_money_does_not_fall_by_a_hair_when_processes_die_and_come_back() -> None:
+    draw = random.Random(3)
+
+    def process(run: str) -> Part:
+        metrics = Metrics()
+        for number in range(200):
+            metrics.families.cost.labels("m", f"t{number}").inc(draw.random() * 10 ** draw.randint(-6, 3))
+            metrics.families.route_seconds.labels().observe(draw.random())
+        return msgspec.structs.replace(part_of(metrics), run=run)
+
+    parts = [process(str(number)) for number in range(4)]
+    retired = Retired()
+    retired.take(parts[0])
+    retired.take(parts[2])
+    names = ("penstock_cost_dollars_total", "penstock_route_seconds_sum")
+    expected, *found = (
+        {key: value for key, value in samples(page).items() if key[0] in names}
+        for page in (
+            merged(parts),
+            merged([parts[3], parts[1], parts[2]], gone=parts[0]),
+            merged([parts[3], parts[1]], retired=retired),
+        )
+    )
+    assert len(expected) == 201
+    assert all(each == expected for each in found)

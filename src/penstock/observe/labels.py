@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -48,13 +49,24 @@ class CappedNames:
 
     def _agreed(self, file: Path, names: Iterable[str]) -> list[str]:
         """What stands in the file and was not read yet, these names among it."""
+        written = b"".join(msgspec.json.encode(name) + b"\n" for name in names)
         try:
             with file.open("a+b", buffering=0) as stream:  # what is written together is not parted by others
-                for name in names:
-                    stream.write(msgspec.json.encode(name) + b"\n")
+                if written:
+                    stream.write(written)
+                if stream.seek(0, os.SEEK_END) < self._read:  # somebody has cleaned up: it begins anew
+                    self._read = 0
                 stream.seek(self._read)
                 lines, end, _ = stream.read().rpartition(b"\n")
         except OSError:
             return []  # nobody can agree: they are `other`
         self._read += len(lines + end)
-        return [msgspec.json.decode(line, type=str) for line in lines.split(b"\n") if line]
+        return [name for line in lines.split(b"\n") if (name := _name(line))]
+
+
+def _name(line: bytes) -> str:
+    """Nothing of a line that a full disk has torn: whoever reads it passes it over."""
+    try:
+        return msgspec.json.decode(line, type=str)
+    except msgspec.MsgspecError:
+        return ""

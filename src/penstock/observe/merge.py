@@ -32,6 +32,9 @@ _TOGETHER: Final[dict[str, Callable[[float, float], float]]] = {
     "max": max,
     "min": min,
 }
+# What grows is added up in whole numbers of a tiny fraction: sums of floats depend on their order, which
+# changes when a process is gone, and the least fall is a restart for Prometheus.
+_FRACTION: Final = 2**80
 
 
 async def part(run: str, families: Families) -> Part:
@@ -57,7 +60,7 @@ def retires(spec: Spec) -> bool:
 
 def add(families: Families, part: Part, wanted: Callable[[Spec], bool] = lambda spec: True) -> None:
     """Have what these families have become, and what `part` says of those that are wanted. A histogram with
-    other bounds is left out."""
+    other bounds is left out. To be read after `settle`."""
     told = {each.name: each for each in part.families}
     for family in families.all:
         found = told.get(family.spec.name)
@@ -69,6 +72,17 @@ def add(families: Families, part: Part, wanted: Callable[[Spec], bool] = lambda 
             _add_values(family, found)
 
 
+def settle(families: Families) -> None:
+    """Everything was added."""
+    for family in families.all:
+        if retires(family.spec):
+            for _, child in family.children():
+                if isinstance(child, Histogram):
+                    child.sum /= _FRACTION
+                else:
+                    child.value /= _FRACTION
+
+
 class Retired:
     """What processes that are gone had counted, added up. Together with those that are there, nothing falls:
     Prometheus would take that for a restart, and the rest for new requests."""
@@ -77,11 +91,12 @@ class Retired:
         self._families = Families()
 
     def take(self, part: Part) -> None:
-        for each in part.families:
-            [family] = [family for family in self._families.all if family.spec.name == each.name]
-            children = family.children()
-            # New bounds are a new beginning for everybody.
-            if children and isinstance(children[0][1], Histogram) and children[0][1].bounds != each.bounds:
+        told = {each.name: each for each in part.families}
+        for family in self._families.all:
+            each, children = told.get(family.spec.name), family.children()
+            if each is None or not children or not isinstance(children[0][1], Histogram):
+                continue
+            if children[0][1].bounds != each.bounds:  # a new beginning for everybody
                 family.clear()
         add(self._families, part, retires)
 
@@ -101,12 +116,21 @@ def _add_histograms(family: Family[Histogram], part: FamilyPart) -> None:
         rebound(family, part.bounds)
     elif children[0][1].bounds != part.bounds:
         return
-    for values, state in part.rows:
-        family.labels(*values).add(state)
+    for values, (*counts, total) in part.rows:
+        child = family.labels(*values)
+        child.sum = int(child.sum)
+        child.add((*counts, _exact(total)))
 
 
 def _add_values(family: Family[Gauge], part: FamilyPart) -> None:
-    together = _TOGETHER[family.spec.merge]
+    together, exact = _TOGETHER[family.spec.merge], retires(family.spec)
     for values, (value,) in part.rows:
+        if exact:
+            value = _exact(value)
         known = family.child(values)
         family.labels(*values).value = value if known is None else together(known.value, value)
+
+
+def _exact(value: float) -> int:
+    """In fractions; what was added up before is in them already."""
+    return value if type(value) is int else int(value * _FRACTION)

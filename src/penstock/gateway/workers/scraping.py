@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.gateway.workers.pages import Offer, fetch
 from penstock.observe.catalogue import Families
-from penstock.observe.merge import Part, Retired, add, grows
+from penstock.observe.merge import Part, Retired, add, grows, settle
 from penstock.observe.page import KeptPage, pieces, unhurried
 from penstock.protocol.errors import HTTPError
 
@@ -49,6 +49,7 @@ class Scraper:
             if not there[number]:
                 add(families, part, grows)
         add(families, self._retired.part())
+        settle(families)
         return await unhurried(pieces(families, vllm_names=self._vllm_names()))
 
     async def _ask(self, number: int) -> bool:
