@@ -61,12 +61,12 @@ class CappedNames:
         except OSError:
             return []  # nobody can agree: they are `other`
         self._read += len(lines + end)
-        return [name for line in lines.split(b"\n") if (name := _name(line))]
+        return [name for line in lines.split(b"\n") if (name := _name(line)) is not None]
 
 
-def _name(line: bytes) -> str:
-    """Nothing of a line that a full disk has torn: whoever reads it passes it over."""
+def _name(line: bytes) -> str | None:
+    """None of a line that a full disk has torn: whoever reads it passes it over."""
     try:
         return msgspec.json.decode(line, type=str)
     except msgspec.MsgspecError:
-        return ""
+        return None
