@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -105,6 +106,25 @@ def test_errors_of_no_request_keep_their_words_unless_nobody_knows_where_they_ar
     assert "XYZZY" in form.format(failed("penstock.workers"))
     for name in ("asyncio", "uvicorn.error"):
         assert "XYZZY" not in form.format(failed(name))
+
+
+@pytest.mark.parametrize("form", [TextLines(), JsonLines()])
+async def test_a_dropped_task_is_told_without_its_errors_words(
+    form: logging.Formatter, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise ValueError(PROMPT)
+
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    [dropped] = [each for each in caplog.records if each.name == "asyncio"]
+    assert "XYZZY" in dropped.getMessage()
+    line = form.format(dropped)
+    assert "Task exception was never retrieved" in line
+    assert "in fail" in line
+    assert "XYZZY" not in line
 
 
 def test_what_a_terminal_would_obey_is_written_out() -> None:

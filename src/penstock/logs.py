@@ -98,9 +98,19 @@ def frames(error: BaseException | None) -> str:
 def _traceback(record: logging.LogRecord, whole: Callable[[Any], str]) -> str:
     """Of an error in the midst of a request, or of nobody knows what, only where it came from."""
     assert record.exc_info, "there is an error"
-    if request_id.get() or record.name.partition(".")[0] in _FOREIGN:
+    if request_id.get() or _foreign(record):
         return frames(record.exc_info[1])
     return whole(record.exc_info)
+
+
+def _foreign(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _FOREIGN
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Of others' errors the first line: below it asyncio describes a task with its exception's words."""
+    message = record.getMessage()
+    return message.partition("\n")[0] if record.exc_info and _foreign(record) else message
 
 
 class TextLines(logging.Formatter):
@@ -119,7 +129,7 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         # Whatever a message quotes, it does not begin a line of its own.
-        record.message = _CONTROL.sub(_escaped, record.message.rstrip("\n"))
+        record.message = _CONTROL.sub(_escaped, _message(record).rstrip("\n"))
         return super().formatMessage(record)
 
 
@@ -136,7 +146,7 @@ class JsonLines(logging.Formatter):
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', moment)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         if self._process:
             line["process"] = self._process
