@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from penstock.gateway.engines import (
     KeptEngine,
     RestartPolicy,
     managed_engine,
+    socket_folder,
     start_engines,
 )
 from penstock.gateway.health import HealthLimits
@@ -117,6 +119,19 @@ async def test_an_engine_that_the_kernel_kills_has_died_for_want_of_memory(
         os.kill(current(engine).pid, signal.SIGKILL)
         await until(lambda: engine.generation == 3)
         assert engine.deaths == {"out_of_memory": 1, "killed": 1}
+
+
+async def test_a_death_that_cannot_be_noted_keeps_nobody_from_starting_it_again(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket_folder() as folder:
+        async with managed(model, listen=folder / "e.sock") as engine:
+            shutil.rmtree(folder)
+            os.kill(current(engine).pid, signal.SIGKILL)
+            await until(lambda: engine.deaths == {"killed": 1})
+            folder.mkdir(0o700)
+            await until(lambda: engine.generation == 2)
+    assert caplog.text.count("cannot be told of its death") == 1
 
 
 async def test_an_engine_that_says_so_has_died_for_want_of_memory(model: Path) -> None:

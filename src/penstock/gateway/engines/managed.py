@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from penstock.engine.config import EngineConfig
 from penstock.engine.process import DeathCause, EngineClient
 from penstock.errors import EngineUnavailableError, PenstockError
@@ -46,7 +48,12 @@ class _Starting:
     def died(self, cause: DeathCause) -> None:
         self.deaths[cause] += 1
         if self._listen is not None:
-            note_deaths(self._listen, self.deaths)
+            try:
+                note_deaths(self._listen, self.deaths)
+            except (OSError, msgspec.MsgspecError) as error:  # starting it again matters more
+                logger.warning(
+                    "Engine %s: other processes cannot be told of its death. %s", self._name, error
+                )
 
     @property
     def kill_after(self) -> float | None:
