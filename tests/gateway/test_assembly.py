@@ -7,15 +7,19 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.config import BackendConfig, DiscoverConfig, GatewayConfig, MetricsConfig, ModelConfig, Settings
+from penstock.engine.request import EngineStats
 from penstock.gateway import assembly as module
 from penstock.gateway.assembly import Assembly
 from penstock.gateway.discovery import Addresses, SharedRegistry
 from penstock.observe.metrics import Metrics
+from tests.observe import pages
+from tests.observe.test_metrics import INFO, STATS
 
 GOOD, OTHER, ODD = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3/ü"
 
@@ -117,6 +121,18 @@ async def test_a_server_that_is_found_as_its_backend_leaves_does_not_stay(
         await asyncio.sleep(0)
     assert members(made) == {"fixed"}
     await made.close()
+
+
+def test_an_engine_that_has_not_told_of_itself_yet_counts_with_its_deaths(tmp_path: Path) -> None:
+    metrics = Metrics()
+    made = Assembly(settings(FIXED), metrics, SharedRegistry(tmp_path), share=2)
+    plan: Any = SimpleNamespace(model="m", files=SimpleNamespace(revision=""))
+    for stats in (STATS, EngineStats()):
+        engine: Any = SimpleNamespace(info=INFO, stats=stats, restarts=0, deaths={"killed": 2})
+        made._engines.append((plan, engine))
+    values = pages.samples(metrics.render())
+    assert values.of("penstock_engine_deaths_total", model_name="m", cause="killed") == 4
+    assert values["penstock_engine_running"] == [({"model_name": "m", "engine": "0"}, 2)]
 
 
 @pytest.mark.parametrize("tells", [True, False])

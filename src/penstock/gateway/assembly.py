@@ -241,8 +241,8 @@ class Assembly:
         watched = []
         for plan, engine in self._engines:
             number = numbers[plan.model] = numbers.get(plan.model, -1) + 1
-            if self._share > 1 and not engine.stats.blocks_total:
-                continue  # this process has only just come to an engine of many: 0 would be a fall
+            # Where this process has only just come to an engine of many, 0 would be a fall.
+            told = self._share == 1 or engine.stats.blocks_total > 0
             watched.append(
                 WatchedEngine(
                     plan.model,
@@ -253,6 +253,7 @@ class Assembly:
                     version_of(engine.info, plan.files.revision, self._templates.get(plan.model, "")),
                     gpu_of(engine.info, self._metrics.gpus),
                     engine.deaths,
+                    told,
                 )
             )
         tell_engines(self._metrics.families, watched)

@@ -27,6 +27,7 @@ class WatchedEngine:
     version: tuple[str, ...] = ("", "", "", "")  # as `version_of` says
     gpu: int | None = None  # its number, as the driver counts
     deaths: Mapping[str, int] = field(default_factory=dict)  # by cause
+    told: bool = True  # its account has come; of others only the deaths are known
 
 
 def version_of(info: EngineInfo, revision: str, template_sha256: str) -> tuple[str, str, str, str]:
@@ -59,7 +60,8 @@ _READINGS: Final[dict[str, Callable[[WatchedEngine], float]]] = {
 
 
 def tell_engines(families: Families, engines: Iterable[WatchedEngine]) -> None:
-    engines = list(engines)
+    everyone = list(engines)
+    engines = [each for each in everyone if each.told]
     for name, read in _READINGS.items():
         copy(getattr(families, name), (((each.model, each.number), read(each)) for each in engines))
     copy(
@@ -89,7 +91,7 @@ def tell_engines(families: Families, engines: Iterable[WatchedEngine]) -> None:
     )
     copy(families.model_info, (((each.model, each.number, *each.version), 1.0) for each in engines))
     deaths: Counter[tuple[str, str]] = Counter()
-    for each in engines:
+    for each in everyone:  # a sum without one of them would be a fall
         # From nothing on: a count that begins with the first one hides it.
         deaths.update({(each.model, cause): each.deaths.get(cause, 0) for cause in DEATHS})
     copy(families.deaths, deaths.items())
