@@ -132,6 +132,21 @@ async def test_a_server_that_tells_no_load_is_not_asked_all_the_time() -> None:
     assert backend.load() is None
 
 
+async def test_metrics_that_are_refused_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(load_watch, "NO_LOAD_SECONDS", 0.0)
+    paths = Paths(health=plain(b""), metrics=plain(b"", status="403 Forbidden"))
+    async with RawServer(paths) as server:
+        backend = backend_of(server.url, "vllm")
+        await backend.start()
+        await until(lambda: paths.asked.count("/metrics") >= 3)
+        await backend.close()
+    assert backend.load() is None
+    [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told.startswith(f"At {backend.name}: its load is not known, since its /metrics needs another key")
+
+
 async def test_a_hosted_provider_is_neither_probed_nor_asked_for_its_load() -> None:
     paths = Paths()
     async with RawServer(paths) as server:

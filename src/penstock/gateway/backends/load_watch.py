@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -11,6 +12,8 @@ from penstock.gateway.backends.load import LoadReader
 from penstock.gateway.balance import Load
 from penstock.gateway.health import Health
 from penstock.gateway.upstream import Origin, Timeouts, UpstreamError
+
+logger = logging.getLogger("penstock.gateway")
 
 TICK_SECONDS: Final = 0.5
 LOAD_SECONDS: Final = 2.0  # between two readings of the load
@@ -30,18 +33,20 @@ class Watch:
         origin: Origin,
         health: Health,
         *,
+        name: str,
         path: bytes | None,
         sources: Sources,
         headers: bytes,
         timeout: float,
         on_return: Callable[[], None] | None = None,
     ) -> None:
-        """`on_return` is called when the server is healthy that was not."""
+        """`name`: the backend's. `on_return` is called when the server is healthy that was not."""
         self.seen = False
         self._on_return = on_return
         self._healthy = True  # as last looked at
         self._origin = origin
         self._health = health
+        self._name = name
         self._path = path
         self._sources = sources
         self._headers = headers
@@ -52,6 +57,7 @@ class Watch:
         self._source = 0  # which of the sources answered last
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = False
+        self._refusal_told = False
 
     def load(self, now: float) -> Load | None:
         return self._load if now - self._load_at <= LOAD_AGE_SECONDS else None
@@ -123,6 +129,7 @@ class Watch:
             self._health.probed(False, now, f"it answers its health check with status {status}")
 
     async def _read_load(self) -> None:
+        refused = b""
         try:
             for step in range(len(self._sources)):
                 number = (self._source + step) % len(self._sources)
@@ -132,11 +139,20 @@ class Watch:
                 if load is not None:
                     self._source, self._load, self._load_at = number, load, time.monotonic()
                     return
+                if status in (401, 403):
+                    refused = path
             self._load_next = time.monotonic() + NO_LOAD_SECONDS
         except UpstreamError:
             pass  # whether it is healthy is for the probe to find out
         finally:
             self._reading = False
+        if refused and not self._refusal_told:
+            self._refusal_told = True
+            logger.warning(
+                "At %s: its load is not known, since its %s needs another key: at a Penstock an "
+                "administrator's, or `metrics: {open: true}` there.",
+                self._name, refused.decode(),
+            )  # fmt: skip
 
     async def _get(self, path: bytes) -> tuple[int, bytes]:
         with await self._origin.request(b"GET", path, self._headers, timeout=self._timeouts) as response:

@@ -52,6 +52,7 @@ class RelayBackend:
         self._watch = Watch(
             self._origin,
             self.health,
+            name=config.name,
             path=preset.health,
             sources=preset.load,
             headers=self._headers,

@@ -85,6 +85,7 @@ class TritonBackend:
         self._watch = Watch(
             self._origin,
             self.health,
+            name=config.name,
             path=model_path(self.upstream_model, self._options.version, "ready"),
             sources=(),
             headers=headers,
@@ -96,6 +97,7 @@ class TritonBackend:
         self._load_watch = Watch(
             self._metrics,
             Health(unwatched_limits(health), time.monotonic()),
+            name=config.name,
             path=None,
             sources=((page, self._read_load),),
             headers=b"",
