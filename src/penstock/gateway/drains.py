@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ from penstock.gateway.deployment import Deployment
 from penstock.gateway.shared_file import SharedFile
 
 logger = logging.getLogger("penstock.gateway")
+
+_GONE: Final = (0, 0)  # the version of a file that is not there
 
 Names = dict[str, list[str]]  # of replicas, by model
 
@@ -22,7 +25,7 @@ class Drains:
 
     def __init__(self, folder: Path) -> None:
         self._file: SharedFile[Names] = SharedFile(folder / "drained.json", Names, dict)
-        self._version = (0, 0)
+        self._version = _GONE
         self._names: Names = {}
         self._failing = False
         self.changes = 0  # so many times others have been drained than before
@@ -42,15 +45,20 @@ class Drains:
         """Have it be so in this process. Whatever is known holds when the file cannot be read."""
         # The version first: a change in between is then read twice rather than missed.
         version = self._file.version()
-        if version != self._version:
+        if version == _GONE != self._version:
+            self._fail("Their file is gone.")  # whoever cleaned up has brought nobody back
+        elif version != self._version:
             try:
                 self._names = self._file.read()
             except (OSError, msgspec.MsgspecError) as error:
-                if not self._failing:
-                    logger.error("Which replicas are drained cannot be read, and stays as it was. %s", error)
-                self._failing = True
+                self._fail(str(error))
             else:
                 self._version, self._failing = version, False
                 self.changes += 1
         for deployment in deployments:
             deployment.dispatcher.drain(frozenset(self._names.get(deployment.name, ())))
+
+    def _fail(self, why: str) -> None:
+        if not self._failing:
+            logger.error("Which replicas are drained cannot be read, and stays as it was. %s", why)
+        self._failing = True

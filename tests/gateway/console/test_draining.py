@@ -225,6 +225,24 @@ async def test_drains_that_could_not_be_read_are_read_again(
     assert len([record for record in caplog.records if "too many open files" in record.getMessage()]) == 1
 
 
+async def test_drains_stay_when_their_file_is_cleaned_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment = Deployment(ModelConfig(name="chat"), GatewayConfig(), None)
+    heard = []
+    deployment.dispatcher.drain = heard.append  # type: ignore[method-assign]
+    drains = Drains(tmp_path)
+    await drains.change("chat", "one", True)
+    drains.apply([deployment])
+    (tmp_path / "drained.json").unlink()
+    for _ in range(3):
+        drains.apply([deployment])
+    await drains.change("chat", "two", True)
+    drains.apply([deployment])
+    assert heard == [frozenset({"one"})] * 4 + [frozenset({"two"})]
+    assert caplog.text.count("Their file is gone.") == 1
+
+
 def test_a_new_start_forgets_who_was_drained(pair: tuple[OpenAIServer, OpenAIServer], tmp_path: Path) -> None:
     with serving(tmp_path, two_replicas(pair)) as door:
         drain(door, "one")

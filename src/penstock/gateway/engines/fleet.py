@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +23,12 @@ AT_ONCE = 2  # engines that load at the same time: they read the same disk and f
 def socket_folder() -> Iterator[Path]:
     """A folder for engines' sockets that nobody but this user can enter; gone at the end."""
     with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)  # what systemd-tmpfiles leaves alone, however old it is
+            yield Path(folder)
+        finally:
+            os.close(held)
 
 
 def socket_path(folder: Path, name: str) -> Path:
