@@ -235,7 +235,7 @@ def test_a_reload_reaches_those_who_are_there_while_another_is_not(
     try:
         pid = workers(running)[0]
         os.kill(pid, signal.SIGKILL)  # its successor is started after a while
-        poll(lambda: pid not in workers(running))
+        poll(lambda: "starting it again" in running.log())
         settings["models"]["new"] = behind(upstream.url)
         change(running, settings, "+new")
         poll(lambda: all(running.ask("new").status == 200 for _ in range(20)))
