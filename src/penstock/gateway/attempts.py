@@ -50,11 +50,12 @@ class Answering:
     def price(self) -> Price | None:
         return self.deployment.price if self.tier is None else self.tier.price
 
-    def put(self, exchange: Exchange) -> None:
-        """Put the request as this one is asked it."""
+    def put(self, exchange: Exchange, lacking: str = "") -> None:
+        """Put the request as this one is asked it; `lacking`: the operation that it turned out not to have,
+        whatever its backends are believed to offer by now."""
         if self.tier is not None:
             exchange.ask_as(self.tier.shaped(exchange.sent))
-        speak(exchange, self.deployment.backends())
+        speak(exchange, self.deployment.backends(), lacking)
 
     def passes(self, error: HTTPError | InvalidRequestError) -> bool:
         """Whether what is wrong with the request may be right for another tier."""
@@ -75,13 +76,17 @@ async def have_answered(
     *,
     last: bool = True,
 ) -> None:
-    """Have one model answer; `last`: there is nobody else to ask. Where it turns out that nobody there offers
-    what was asked, ask once more: perhaps it can be asked for the same in another way."""
+    """Have one model answer; `last`: there is nobody else to ask. Where it turns out that it does not offer
+    what was asked, it is asked once more if the same can be put in another way."""
+    answering.put(exchange)
     try:
         await _answered(gateway, exchange, tenant, service_class, answering, reserve, last=last)
     except NotOfferedError:
-        asks = exchange.operation.asks
-        if exchange.started or any(asks in backend.operations for backend in answering.deployment.backends()):
+        lacking = exchange.operation.asks
+        if exchange.started:
+            raise
+        answering.put(exchange, lacking)
+        if exchange.operation.asks == lacking:
             raise
         await _answered(gateway, exchange, tenant, service_class, answering, reserve, last=last)
 
@@ -99,7 +104,6 @@ async def _answered(
     """Have one model answer: by the replica that is chosen, or another if that one fails early enough."""
     deployment, record = answering.deployment, exchange.record
     began = time.monotonic()
-    answering.put(exchange)
     deployment.check_able(exchange)
     vision = deployment.needs_vision(exchange)
     size = await deployment.prepare(exchange, tenant, vision=vision, max_tokens=answering.max_tokens)

@@ -14,12 +14,13 @@ from penstock.protocol.openapi import OPERATIONS
 _CHAT: Final = next(operation for operation in OPERATIONS if operation.name == "createChatCompletion")
 
 
-def speak(exchange: Exchange, backends: Sequence[Backend]) -> None:
-    """Before these are tried: leave the request as it came if one of them knows it, else make it a chat."""
+def speak(exchange: Exchange, backends: Sequence[Backend], lacking: str = "") -> None:
+    """Before these are tried: leave the request as it came if one of them knows it, else make it a chat.
+    `lacking`: an operation that none of them knows, whatever they are believed to offer."""
     operation, inquiry = exchange.asked
     if operation.asks != "createMessage":
         return
-    able = {name for backend in backends for name in backend.operations}
+    able = {name for backend in backends for name in backend.operations if name != lacking}
     exchange.operation, exchange.inquiry, exchange.face = operation, inquiry, None
     if "createMessage" not in able and _CHAT.asks in able:
         exchange.operation = _CHAT

@@ -133,9 +133,11 @@ def plan(tokens: int = 3, **fields: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def front(cache: ResponseCache, *tenants: TenantConfig) -> AsyncIterator[Front]:
-    async with Fleet().replica() as server:
-        backend = BackendConfig(name="b", kind="openai", url=server.url, model="upstream")
+async def front(
+    cache: ResponseCache, *tenants: TenantConfig, kind: str = "openai", upstream: LocalServer | None = None
+) -> AsyncIterator[Front]:
+    async with upstream or Fleet().replica() as server:
+        backend = BackendConfig(name="b", kind=kind, url=server.url, model="upstream")
         price = PriceConfig(input=1.0, output=2.0)
         model = ModelConfig(name="m", aliases=("alias",), backends=(backend,), price=price)
         config = GatewayConfig(tenants=(TenantConfig(name="acme"), *tenants))
