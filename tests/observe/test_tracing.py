@@ -116,10 +116,9 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end(
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        began = time.perf_counter()
         with tracing(f"http://127.0.0.1:{silent.getsockname()[1]}") as to:
             finish(to, 500)
-        assert time.perf_counter() - began < 10, "the collector's whole time was not waited for"
+        assert to._thread.is_alive(), "the collector's whole time was waited for"
     to._thread.join()
     assert (to.tally.sent, to.tally.lost) == (0, 500)
 
@@ -160,29 +159,28 @@ def babbling(*parts: bytes, every: float) -> Iterator[str]:
 )
 def test_an_answer_without_end_is_not_waited_for(begins: bytes, goes_on: bytes, every: float) -> None:
     with babbling(begins, goes_on, every=every) as url:
-        began = time.perf_counter()
         Sender(url, {}, timeout=60.0).send(b"spans")
-        assert time.perf_counter() - began < 60
 
 
 def test_an_answer_that_never_begins_is_given_up_however_much_there_is_of_it() -> None:
     with babbling(b"HTTP/1.1 200 OK\r\n", b"x", every=0.1) as url:
-        began = time.perf_counter()
         with pytest.raises(UndeliveredError, match=r"no answer within 0\.5 s") as caught:
             Sender(url, {}, timeout=0.5).send(b"spans")
         assert caught.value.later
-        assert time.perf_counter() - began < 30
 
 
 def test_a_collector_that_is_too_slow_is_named(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT", 20)
-    with Collector(delay=0.3) as collector, tracing(collector.url) as to:
-        finish(to, 100)
-        assert [line for line in warnings(caplog) if "takes fewer traces than there are" in line]
-        poll(lambda: to.tally.sent == 20)
-        assert to.tally.lost == 80
+    monkeypatch.setattr(module, "SEND_SECONDS", 600.0)
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 600.0)
+    with Collector() as collector:
+        with tracing(collector.url) as to:
+            finish(to, 100)
+            [line] = warnings(caplog)
+            assert "takes fewer traces than there are" in line
+        assert (to.tally.sent, to.tally.lost) == (20, 80)
         assert [line for line in warnings(caplog) if "those of 80 requests were lost" in line]
     assert len(warnings(caplog)) == 2
 

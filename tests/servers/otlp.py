@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,9 +17,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 class Collector:
     """`status` other than 200: refuses what comes. `port`: where another one was, to come back there."""
 
-    def __init__(self, *, status: int = 200, delay: float = 0.0, port: int = 0) -> None:
+    def __init__(self, *, status: int = 200, port: int = 0) -> None:
         self.status = status
-        self.delay = delay  # seconds that an answer takes
         self.spans: list[Span] = []
         self.resources: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -42,7 +40,6 @@ class Collector:
 
     def _take(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         self.headers.append({name.lower(): value for name, value in handler.headers.items()})
-        time.sleep(self.delay)
         if self.status == 200:
             assert handler.path == "/v1/traces", handler.path
             assert handler.headers["content-type"] == "application/x-protobuf"

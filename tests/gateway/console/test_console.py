@@ -265,14 +265,13 @@ def test_a_console_that_is_off_is_not_there(upstream: OpenAIServer, tmp_path: Pa
 
 
 def test_open_streams_do_not_hold_up_the_end(upstream: OpenAIServer, tmp_path: Path) -> None:
-    with serving(tmp_path, {"models": {"chat": behind(upstream.url)}}) as door, stream(door) as arriving:
+    config = {"models": {"chat": behind(upstream.url)}, "drain_seconds": 3600}
+    with serving(tmp_path, config) as door, stream(door) as arriving:
         next(arriving)
-        began = time.monotonic()
         door.signal(signal.SIGTERM)
         rest = list(arriving)
         assert all(json.dumps(each) for each in rest)
         assert door.wait() == 0
-        assert time.monotonic() - began < 20, "a drain may take thirty"
         assert "Traceback" not in door.log()
 
 
