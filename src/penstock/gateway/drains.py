@@ -24,9 +24,10 @@ class Drains:
     """By name, so that it outlives a reload, and a discovered server that goes and comes; not the server."""
 
     def __init__(self, folder: Path) -> None:
-        self._file: SharedFile[Names] = SharedFile(folder / "drained.json", Names, dict)
-        self._version = _GONE
         self._names: Names = {}
+        # Where it is gone, what is known begins it anew.
+        self._file = SharedFile(folder / "drained.json", Names, lambda: self._names)
+        self._version = _GONE
         self._failing = False
         self.changes = 0  # so many times others have been drained than before
 
