@@ -71,6 +71,12 @@ def test_a_long_prompt_is_a_long_prefill_and_one_that_is_usually_cached_a_cold_c
     made = attempt(record(prompt_tokens=9000, cached_tokens=100), ("prefill", 3.0), ("decode", 0.1))
     assert named(made, usual(cached=0.0)) == ["long prefill"]
     assert named(made, usual(cached=0.7)) == ["cold cache"]
+
+
+@pytest.mark.parametrize(("cached", "cause"), [(3000, "cold cache"), (4000, "long prefill")])
+def test_less_than_half_of_what_is_usually_cached_is_a_cold_cache(cached: int, cause: str) -> None:
+    made = attempt(record(prompt_tokens=9000, cached_tokens=cached), ("prefill", 3.0), ("decode", 0.1))
+    assert named(made, usual(cached=0.7)) == [cause]
     made.cached_tokens = 6000
     assert named(made, usual(cached=0.7)) == ["long prefill"], "it found what such prompts find"
 
