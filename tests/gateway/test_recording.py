@@ -38,10 +38,11 @@ from penstock.gateway.discovery import SharedRegistry
 from penstock.gateway.drains import Drains
 from penstock.gateway.local import answer
 from penstock.gateway.local.model import ServedModel
+from penstock.gateway.recording import attempt_ended
 from penstock.gateway.routing.orchestrator import Orchestrator
 from penstock.gateway.state import Gateway
 from penstock.observe.metrics import Metrics
-from penstock.observe.record import RequestRecord
+from penstock.observe.record import Phase, RequestRecord
 from penstock.text.tokenizer import Tokenizer
 from tests.backends import InstantBackend, ask, gateway_of
 from tests.gateway.cache.front import Answer, Front, front, plan
@@ -507,6 +508,19 @@ async def test_an_engine_of_ours_tells_its_queue_from_its_prefill(served: Served
     assert record.phases[4].seconds == pytest.approx(0.2, abs=0.1)
     assert record.ttft == pytest.approx(record.first_token - record.arrived)
     assert record.ttft > 0.19
+
+
+@pytest.mark.parametrize(("scheduled", "waited"), [(0.5, 0.0), (1.5, 0.5), (3.0, 1.0)])
+def test_an_engines_times_lie_within_the_attempt(scheduled: float, waited: float) -> None:
+    """They are another process's, which reads the same clock a little earlier or later."""
+    record = RequestRecord("r", CHAT, 0.0, 0.0, scheduled=scheduled, first_token=2.0, last_token=2.5)
+    attempt = Phase("attempt", 1.0, 0.0, "engine-0")
+    attempt_ended(record, attempt, failed=False)
+    assert [(phase.name, phase.seconds) for phase in record.phases] == [
+        ("queue", waited),
+        ("prefill", 1.0 - waited),
+        ("decode", 0.5),
+    ]
 
 
 async def test_a_stream_that_was_opened_in_vain_had_no_first_token(
