@@ -160,11 +160,10 @@ async def test_a_stream_from_another_server() -> None:
     assert (record.tenant, record.model, record.served_by, record.tier) == ("acme", "m", "m", "m")
     assert (record.operation, record.service_class, record.stream) == (CHAT, "standard", True)
     assert (record.completion_tokens, record.cache, record.retries) == (5, "", 0)
-    assert record.arrived == pytest.approx(before, abs=0.05)
-    assert record.phases[3].seconds == pytest.approx(0.2, abs=0.1)
-    assert record.ttft == pytest.approx(0.2, abs=0.1)
-    assert record.tpot is not None
-    assert 0.0005 < record.tpot < 0.05
+    assert record.arrived >= before
+    assert record.phases[3].seconds > 0.19
+    assert record.ttft == pytest.approx(record.phases[3].end - record.arrived)
+    assert record.tpot == pytest.approx(record.phases[4].seconds / 4)
 
 
 async def test_the_time_of_a_token_is_that_of_one_choice() -> None:
@@ -257,7 +256,7 @@ async def test_a_client_that_does_not_read_is_known_to_have_blocked() -> None:
         await asyncio.sleep(0.3)
         client.reads.set()
         await asking
-    assert kept.last.blocked == pytest.approx(0.3, abs=0.1)
+    assert 0.29 < kept.last.blocked < kept.last.seconds
     assert kept.last.outcome == "ok"
 
 
@@ -292,10 +291,11 @@ async def test_a_full_queue_and_a_deadline_shed() -> None:
     async with door(fleet=fleet, queue=QueueConfig(max_requests=1)) as (front, kept):
         member = front.gateway.deployments["m"].dispatcher.members["b0"]
         member.backend.capacity = 1  # type: ignore[misc]
-        running = asyncio.create_task(front.ask(plan(1, pause=0.4, model="m")))
+        running = asyncio.create_task(front.ask(plan(1, pause=2, model="m")))
         await begun(fleet)
         waiting = asyncio.create_task(front.ask(plan(1, model="m")))
-        await asyncio.sleep(0.05)
+        while not len(front.gateway.deployments["m"].dispatcher.queue):  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(0.001)
         await front.ask(plan(1, model="m"))
         full = kept.last
         await asyncio.gather(running, waiting)
@@ -306,7 +306,7 @@ async def test_a_full_queue_and_a_deadline_shed() -> None:
     assert (full.outcome, full.status, full.code) == ("shed", 429, "queue_full")
     assert shape(full) == ["admission", "queue failed"]
     assert (kept.last.outcome, kept.last.code) == ("shed", "deadline_exceeded")
-    assert kept.last.seconds == pytest.approx(0.1, abs=0.08)
+    assert kept.last.seconds > 0.09
 
 
 async def asked(gateway: Gateway, body: Any, *headers: tuple[bytes, bytes]) -> int:
@@ -420,7 +420,7 @@ async def test_waiting_for_an_answer_that_is_shared_is_the_caches_time(stream: b
         await asyncio.gather(door.ask(body), door.ask(body))
     [record] = [each for each in kept.records if each.cache == "shared"]
     assert shape(record) == ["admission", "cache shared"]
-    assert record.phases[1].seconds == pytest.approx(0.3, abs=0.15)
+    assert record.phases[1].seconds > 0.29
     assert record.outcome == "ok"
 
 
@@ -428,15 +428,15 @@ async def test_a_phase_that_was_cut_short_ends_with_the_request() -> None:
     client = Answer()
     async with front(memory()) as door:
         kept = Kept(door.gateway)
-        body = plan(3, pause=0.4)
+        body = plan(3, pause=2)
         asking = [asyncio.create_task(door.ask(body)), asyncio.create_task(door.ask(body, answer=client))]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.1)
         client.left.set()
         await asyncio.gather(*asking)
     follower, leader = kept.records
     assert (follower.outcome, leader.outcome) == ("aborted", "ok")
     assert shape(follower) == ["admission", "cache"]
-    assert follower.phases[1].seconds == pytest.approx(0.2, abs=0.1)
+    assert follower.phases[1].seconds > 0
 
 
 async def test_choosing_a_tier_and_a_second_look_at_its_answer() -> None:
@@ -505,7 +505,8 @@ async def test_an_engine_of_ours_tells_its_queue_from_its_prefill(served: Served
     assert shape(record) == ["admission", "queue", "attempt engine-0", "queue engine", "prefill", "decode"]
     assert (record.completion_tokens, record.cached_tokens, record.preemptions) == (4, 3, 2)
     assert record.preempted_early == 0
-    assert record.phases[4].seconds == pytest.approx(0.2, abs=0.1)
+    assert record.phases[4].start == record.scheduled
+    assert record.phases[4].seconds > 0.19
     assert record.ttft == pytest.approx(record.first_token - record.arrived)
     assert record.ttft > 0.19
 
