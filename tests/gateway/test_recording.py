@@ -535,7 +535,7 @@ async def test_a_stream_that_was_opened_in_vain_had_no_first_token(
 
     class Forever:
         async def __aiter__(self) -> AsyncIterator[TokenEvent]:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1.0)
             yield TokenEvent(request_id="", finish_reason="error", error="It broke.")
 
         def close(self) -> None: ...

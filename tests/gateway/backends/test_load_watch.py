@@ -43,7 +43,7 @@ class Paths:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 (what is watched is no event)
             await asyncio.sleep(0.005)
 

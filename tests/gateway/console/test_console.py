@@ -496,14 +496,11 @@ def test_engines_tell_of_their_memory_and_their_prefix_cache(
 ) -> None:
     tiny = save_tiny_chat(tmp_path_factory.mktemp("tiny"))
     with serving(tmp_path, {"models": {"tiny": {"backends": [{"engine": str(tiny)}]}}}) as door:
-        time.sleep(1.2)  # so that there is a look before
-        for _ in range(3):
-            assert (
-                door.ask("tiny", messages=[{"role": "user", "content": "again " * 40}], max_tokens=4).status
-                == 200
-            )
+        again = [{"role": "user", "content": "again " * 40}]
 
         def cached() -> bool:
+            """Between two looks of the server's at its engines."""
+            assert door.ask("tiny", messages=again, max_tokens=4).status == 200
             [model] = state(door)["models"]
             [replica] = model["replicas"]
             return bool(replica["prefix_hits"]) and bool(model["prefix_hits"])
