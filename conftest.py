@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 
 # Several engines share few cores here; threads that spin while they wait would take them from each
@@ -27,6 +28,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 MAY_SKIP = ("gpu", "data")
 FORBIDDEN = os.environ.get("FORBID_SKIPS", "") not in ("", "0")
+
+# A busy machine stands still for longer than any example takes. What decides whether a change is merged tries
+# the same examples each time; everybody else looks for new ones.
+hypothesis.settings.register_profile(
+    "penstock",
+    deadline=None,
+    derandomize=FORBIDDEN,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("penstock")
 
 
 def pytest_collection_finish() -> None:

@@ -139,7 +139,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from((*OPERATIONS, "createEmbedding")),
     st.dictionaries(

@@ -28,7 +28,6 @@ ENCODER_BODIES: dict[str, dict[str, Any]] = {
 BODIES = {**CHAT_BODIES, **ENCODER_BODIES}
 EXPLORE = settings(
     max_examples=100,
-    deadline=None,
     database=None,
     derandomize=True,
     phases=[Phase.generate],

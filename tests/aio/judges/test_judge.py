@@ -242,7 +242,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(texts, texts, texts)
 def test_whatever_the_texts_there_is_a_verdict(question: str, low: str, expert: str) -> None:
     verdict = judge(question, low, expert)

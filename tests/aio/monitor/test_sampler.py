@@ -31,7 +31,7 @@ def test_what_is_to_be_seen_sooner_is_taken_more_often() -> None:
     assert sampler.take("small", draw=0.3, cost=1, now=NOON, factor=10.0) is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     budget=st.integers(0, 1000),
     steps=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.booleans(), st.floats(0, 3 * DAY))),

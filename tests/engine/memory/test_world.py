@@ -60,7 +60,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 def test_hypothesis_finds_no_way_to_break_memory() -> None:
-    options = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+    options = settings(max_examples=60, stateful_step_count=40, derandomize=True)
     run_state_machine_as_test(MemoryMachine, settings=options)
 
 

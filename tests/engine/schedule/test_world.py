@@ -87,7 +87,7 @@ def test_seeded_lives_end_as_the_reference_says(first: int, overlap: bool) -> No
     assert preemptions > 100, "these worlds are meant to be crowded"
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(rng=st.randoms(use_true_random=False), events=st.integers(1, 40), overlap=st.booleans())
 def test_hypothesis_finds_no_life_that_ends_otherwise(rng: Random, events: int, overlap: bool) -> None:
     live_through(rng, events, overlap=overlap)

@@ -368,7 +368,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=steps)
 def test_in_whatever_order_things_happen_the_totals_are_exact_and_no_limit_is_passed(
     workers: int, steps: list[tuple[str, Any, int]]

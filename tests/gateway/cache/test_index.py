@@ -113,4 +113,4 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestRows.settings = settings(max_examples=25, stateful_step_count=20)

@@ -82,7 +82,7 @@ def watch(health: Health, engine: Engine, seconds: float, phase: float) -> list[
 @given(seed=st.integers(0, 2**32), longest=st.floats(0.01, 4.0), phase=st.floats(0.0, TICK))
 @example(seed=1, longest=4.0, phase=0.0)
 @example(seed=2, longest=4.0, phase=0.3)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_hour_at_saturation_costs_no_replica_its_place(seed: int, longest: float, phase: float) -> None:
     engine = Engine(random.Random(seed), longest_step=longest)
     # Steps of 5 ms would be 720,000 of them: an hour of the long ones, minutes of the short.
@@ -93,7 +93,7 @@ def test_an_hour_at_saturation_costs_no_replica_its_place(seed: int, longest: fl
 
 
 @given(seed=st.integers(0, 2**32), longest=st.floats(0.1, 4.0), phase=st.floats(0.0, TICK))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_work_that_comes_and_goes_costs_no_replica_its_place(seed: int, longest: float, phase: float) -> None:
     draw = random.Random(seed)
     engine = Engine(draw, longest_step=longest)
@@ -115,7 +115,7 @@ def test_work_that_comes_and_goes_costs_no_replica_its_place(seed: int, longest:
     busy=st.booleans(),
     phase=st.floats(0.0, TICK),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_frozen_engine_is_out_within_ten_seconds_and_back_when_it_wakes(
     seed: int, frozen_at: float, frozen_for: float, busy: bool, phase: float
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_frozen_engine_is_out_within_ten_seconds_and_back_when_it_wakes(
     phase=st.floats(0.0, TICK),
 )
 @example(hung_at=30.0, health_takes=3.0, gap=0.1, phase=0.3)  # asked before it hung, as streams still flowed
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_hung_server_is_out_within_ten_seconds_and_a_busy_one_stays(
     hung_at: float, health_takes: float, gap: float, phase: float
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_hung_server_is_out_within_ten_seconds_and_a_busy_one_stays(
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_replica_that_flaps_is_mostly_out(seed: int) -> None:
     """Its health endpoint always answers, half a minute of requests fails whenever it is let in."""
     draw, health = random.Random(seed), Health(SERVER, 0.0)

@@ -28,7 +28,7 @@ money = st.one_of(st.integers(0, 3 * DOLLAR), st.integers(0, 10**24))
 amounts = st.fixed_dictionaries({name: money if name in MONEY else st.integers(0, 10**9) for name in FIELDS})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.dictionaries(accounts, amounts.map(lambda values: RouteTally(**values)), max_size=3), max_size=5

@@ -26,7 +26,7 @@ amounts = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batches=st.lists(st.dictionaries(accounts, amounts, max_size=4), max_size=8),
     by=st.lists(st.sampled_from(PARTS), min_size=1, unique=True),
