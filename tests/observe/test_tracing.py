@@ -159,7 +159,7 @@ def babbling(*parts: bytes, every: float) -> Iterator[str]:
 )
 def test_an_answer_without_end_is_not_waited_for(begins: bytes, goes_on: bytes, every: float) -> None:
     with babbling(begins, goes_on, every=every) as url:
-        Sender(url, {}, timeout=60.0).send(b"spans")
+        Sender(url, {}, timeout=60.0).send(b"spans")  # or it would raise, after its time
 
 
 def test_an_answer_that_never_begins_is_given_up_however_much_there_is_of_it() -> None:
